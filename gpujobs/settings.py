@@ -1,0 +1,239 @@
+"""Settings: one file, read from the environment (or a `.env` file beside manage.py).
+
+Every GPUJOBS_* name is listed in README.md; a test compares the two.
+"""
+
+import socket
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import environ
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+env.read_env(BASE_DIR / ".env")
+
+# --- Who we are and where things lie -------------------------------------------------
+
+DATA_ROOT = Path(env("GPUJOBS_DATA_ROOT", default=str(BASE_DIR / "var"))).resolve()
+# What a running job writes into. Apart from DATA_ROOT only where the process
+# runner's unprivileged user could not reach it.
+RUN_ROOT = Path(env("GPUJOBS_RUN_ROOT", default=str(DATA_ROOT / "run"))).resolve()
+NODE_NAME = env("GPUJOBS_NODE", default=socket.gethostname().split(".")[0])
+
+SECRET_KEY = env("GPUJOBS_SECRET_KEY", default="")
+if len(SECRET_KEY) < 50:
+    raise ImproperlyConfigured(
+        "Set GPUJOBS_SECRET_KEY to a random text of at least 50 characters, for "
+        "example: export GPUJOBS_SECRET_KEY=$(python3 -c 'import secrets; "
+        "print(secrets.token_urlsafe(50))'). `make demo` makes one for you."
+    )
+DEBUG = env.bool("GPUJOBS_DEBUG", default=False)
+ALLOWED_HOSTS = env.list("GPUJOBS_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"])
+# TLS is the shipped default; a first look over plain HTTP on loopback turns it off.
+SECURE = env.bool("GPUJOBS_TLS", default=True)
+
+# --- Scheduling and running ----------------------------------------------------------
+
+RUNNER = env("GPUJOBS_RUNNER", default="docker")
+INVENTORY = env("GPUJOBS_INVENTORY", default="nvml")
+DOCKER_URL = env("GPUJOBS_DOCKER_URL", default="unix:///var/run/docker.sock")
+JOB_USER = env("GPUJOBS_JOB_USER", default="10001:10001")
+NETWORK = env("GPUJOBS_NETWORK", default="bridge")
+VOLUME_ROOTS = [Path(p) for p in env.list("GPUJOBS_VOLUME_ROOTS", default=[])]
+LOG_CAP_MB = env.int("GPUJOBS_LOG_CAP_MB", default=16)
+HEADROOM_MB = env.int("GPUJOBS_HEADROOM_MB", default=0)
+FOREIGN_TOLERANCE_MB = env.int("GPUJOBS_FOREIGN_TOLERANCE_MB", default=512)
+REGISTRATION = env("GPUJOBS_REGISTRATION", default="closed")
+
+# --- Django --------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "rest_framework_simplejwt.token_blacklist",
+    "knox",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_q",
+    "jobs",
+    "scheduler",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "gpujobs.middleware.remember_address",
+]
+ROOT_URLCONF = "gpujobs.urls"
+WSGI_APPLICATION = "gpujobs.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+AUTH_USER_MODEL = "jobs.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "job-list"
+LOGOUT_REDIRECT_URL = "login"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+# SQLite serves one machine with nothing to install; a team sets DATABASE_URL to
+# PostgreSQL. A deferred BEGIN on SQLite is a livelock under load, hence IMMEDIATE.
+DATABASES: dict[str, Any] = {
+    "default": env.db("DATABASE_URL", default=f"sqlite:///{DATA_ROOT / 'gpujobs.db'}")
+}
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+    }
+# Never 0: reconnecting costs django-q2's broker a factor of twelve.
+DATABASES["default"]["CONN_MAX_AGE"] = None
+
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if DEBUG
+        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
+
+# --- Security ------------------------------------------------------------------------
+
+SECURE_SSL_REDIRECT = SECURE
+SECURE_HSTS_SECONDS = 3600 * 24 * 30 if SECURE else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE else None
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE
+SECURE_CONTENT_TYPE_NOSNIFF = True
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+        "form-action": [SELF],
+    }
+}
+
+# --- API -----------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework_simplejwt.authentication.JWTAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["jobs.api.parsers.StrictJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.Pages",
+    "DEFAULT_FILTER_BACKENDS": ["jobs.api.filters.StrictFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "jobs.api.problems.handle",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+    "COERCE_DECIMAL_TO_STRING": False,
+}
+SIMPLE_JWT = {
+    "ACCESS_TOKEN_LIFETIME": timedelta(minutes=15),
+    "REFRESH_TOKEN_LIFETIME": timedelta(days=7),
+    "ROTATE_REFRESH_TOKENS": True,
+    "BLACKLIST_AFTER_ROTATION": True,
+    "CHECK_REVOKE_TOKEN": True,
+}
+KNOX_TOKEN_MODEL = "jobs.ApiToken"  # noqa: S105 - a model, no secret
+REST_KNOX = {"TOKEN_PREFIX": "gpujobs_", "AUTH_HEADER_PREFIX": "Bearer"}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "GPU Jobs",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# --- Task queue ----------------------------------------------------------------------
+
+# Redelivery is off in effect: the supervisor sees that wish and reality differ and
+# asks again, so a slow task is never run beside itself (DESIGN section 2).
+Q_CLUSTER = {
+    "name": "gpujobs",
+    "orm": "default",
+    "workers": 2,
+    "queue_limit": 2,
+    "bulk": 1,
+    "timeout": 600,
+    "retry": 30 * 24 * 3600,
+    "max_attempts": 1,
+    "ack_failures": True,
+    "save_limit": 100,
+    "catch_up": False,
+    "poll": 0.1,
+    "guard_cycle": 1,
+    "cache": "q",
+    "label": "Background tasks",
+    "ALT_CLUSTERS": {},
+}
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    "q": {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "LOCATION": "q",
+    },
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {
+        "django-q": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}
+    },
+}

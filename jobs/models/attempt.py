@@ -1,0 +1,123 @@
+import secrets
+import uuid
+
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from jobs.models.job import Job, choices, values
+from jobs.status import STOP_REASONS, Kind, Phase, Reason
+
+
+def new_nonce() -> str:
+    return secrets.token_hex(16)
+
+
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    def live(self) -> "AttemptQuerySet":
+        return self.filter(ended_at__isnull=True)
+
+
+class Attempt(models.Model):
+    """One start of a job. Its container carries its name and its nonce."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    kind = models.CharField(
+        max_length=20, choices=choices(Kind), default=Kind.JOB.value
+    )
+    phase = models.CharField(
+        max_length=20, choices=choices(Phase), default=Phase.STARTING.value, blank=True
+    )
+    node = models.CharField(max_length=100)
+    nonce = models.CharField(max_length=32, unique=True, default=new_nonce)
+    tier = models.CharField(max_length=100, blank=True)
+    image_digest = models.CharField(max_length=255, blank=True)
+    container_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
+    boot_id = models.CharField(max_length=36, blank=True)
+    # The wish: written before any signal is sent, so that an exit is judged by it.
+    stop_reason = models.CharField(
+        max_length=40, choices=choices(STOP_REASONS), blank=True
+    )
+    stop_requested_at = models.DateTimeField(null=True, blank=True)
+    stop_sent_at = models.DateTimeField(null=True, blank=True)
+    # The daemon was seen to kill it although no wish stood.
+    kill_seen_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    exit_code = models.IntegerField(null=True, blank=True)
+    reason = models.CharField(max_length=40, choices=choices(Reason), blank=True)
+    evidence = models.JSONField(default=dict, blank=True)
+    peak_vram_mb = models.JSONField(default=dict, blank=True)
+    mean_utilisation = models.JSONField(default=dict, blank=True)
+    log_path = models.CharField(max_length=255, blank=True)
+
+    objects = AttemptQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["job", "number"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "kind"],
+                name="attempt_one_live_of_a_kind",
+                condition=Q(ended_at__isnull=True),
+            ),
+            models.UniqueConstraint(fields=["job", "number"], name="attempt_number"),
+            models.CheckConstraint(
+                name="attempt_ended_or_in_a_phase",
+                condition=Q(ended_at__isnull=True, reason="", phase__in=values(Phase))
+                | (Q(ended_at__isnull=False, phase="") & ~Q(reason="")),
+            ),
+            models.CheckConstraint(
+                name="attempt_started_before_ended",
+                condition=Q(started_at__isnull=True)
+                | Q(ended_at__isnull=True)
+                | Q(started_at__lte=F("ended_at")),
+            ),
+            models.CheckConstraint(
+                name="attempt_stop_reason_and_at",
+                condition=Q(stop_reason="", stop_requested_at__isnull=True)
+                | Q(
+                    stop_reason__in=values(STOP_REASONS),
+                    stop_requested_at__isnull=False,
+                ),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.container_name
+
+    @property
+    def container_name(self) -> str:
+        return f"gpujob-{self.job_id}-{self.number}"
+
+    @property
+    def is_live(self) -> bool:
+        return self.ended_at is None
+
+
+class Artifact(models.Model):
+    """A file that an attempt left in /artifacts, under a name of our making."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    attempt = models.ForeignKey(
+        Attempt, on_delete=models.CASCADE, related_name="artifacts"
+    )
+    path = models.TextField()
+    storage_path = models.CharField(max_length=255, unique=True)
+    size = models.BigIntegerField()
+    sha256 = models.CharField(max_length=64)
+    mime_type = models.CharField(max_length=255)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["path"]
+        constraints = [
+            models.UniqueConstraint(fields=["attempt", "path"], name="artifact_once"),
+            models.CheckConstraint(name="artifact_size", condition=Q(size__gte=0)),
+        ]
+
+    def __str__(self) -> str:
+        return self.path

@@ -1,0 +1,207 @@
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from jobs.status import LIVE, TERMINAL, Reason, Status, WaitReason
+
+MAX_GPUS = 64
+MAX_MB = 16 * 1024 * 1024
+MAX_TIMEOUT_S = 30 * 24 * 3600
+DEFAULT_PRIORITY = 50
+
+
+def choices(words: Any) -> list[tuple[str, str]]:
+    return [(word.value, word.value) for word in words]
+
+
+def values(words: Any) -> list[str]:
+    return [word.value for word in words]
+
+
+def between(least: int, most: int) -> list[Any]:
+    return [MinValueValidator(least), MaxValueValidator(most)]
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def visible_to(self, user: Any) -> "JobQuerySet":
+        """Jobs of `user`; an operator sees all. Others' jobs do not exist."""
+        return self if user.is_staff else self.filter(owner=user)
+
+    def queued(self) -> "JobQuerySet":
+        """Waiting jobs, the head of the line first."""
+        return self.filter(status=Status.QUEUED).order_by(
+            "-priority", "created_at", "id"
+        )
+
+
+class Job(models.Model):
+    """One request with its whole story."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs"
+    )
+    name = models.CharField(max_length=100)
+    # What was asked for: an image, or a model with parameters.
+    image = models.CharField(max_length=255, blank=True)
+    command = models.JSONField(null=True, blank=True)
+    model_name = models.CharField(max_length=100, blank=True)
+    params = models.JSONField(null=True, blank=True)
+    gpu_count = models.IntegerField(default=1, validators=between(0, MAX_GPUS))
+    min_vram_mb = models.IntegerField(
+        null=True, blank=True, validators=between(1, MAX_MB)
+    )
+    share = models.BooleanField(default=False)
+    gpu_name = models.CharField(max_length=100, blank=True)
+    cpus = models.FloatField(null=True, blank=True, validators=between(0, 1024))
+    memory_mb = models.IntegerField(
+        null=True, blank=True, validators=between(16, MAX_MB)
+    )
+    shm_mb = models.IntegerField(null=True, blank=True, validators=between(1, MAX_MB))
+    env = models.JSONField(default=dict, blank=True)
+    volumes = models.JSONField(default=list, blank=True)
+    timeout_s = models.IntegerField(default=3600, validators=between(1, MAX_TIMEOUT_S))
+    grace_s = models.IntegerField(default=10, validators=between(0, 120))
+    priority = models.IntegerField(default=DEFAULT_PRIORITY, validators=between(0, 100))
+    idempotency_key = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 - unique where set
+
+    status = models.CharField(
+        max_length=20, choices=choices(Status), default=Status.QUEUED.value
+    )
+    reason = models.CharField(max_length=40, choices=choices(Reason), blank=True)
+    reason_text = models.TextField(blank=True)
+    wait_reason = models.CharField(
+        max_length=40, choices=choices(WaitReason), blank=True
+    )
+    wait_text = models.TextField(blank=True)
+    exit_code = models.IntegerField(null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    log_path = models.CharField(max_length=255, blank=True)
+    assigned_gpu_indices = models.JSONField(default=list, blank=True)
+    assigned_gpu_uuids = models.JSONField(default=list, blank=True)
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "id"]
+        permissions = [("raise_priority", "May raise a priority above the default")]
+        indexes = [
+            models.Index(
+                F("priority").desc(),
+                "created_at",
+                name="job_queue",
+                condition=Q(status=Status.QUEUED.value),
+            ),
+            models.Index(fields=["owner", "-created_at"], name="job_of_owner"),
+            models.Index(fields=["-created_at"], name="job_newest"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="job_status_known", condition=Q(status__in=values(Status))
+            ),
+            models.CheckConstraint(
+                name="job_finished_when_terminal",
+                condition=Q(status__in=values(TERMINAL), finished_at__isnull=False)
+                | Q(~Q(status__in=values(TERMINAL)), finished_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="job_started_before_finished",
+                condition=Q(started_at__isnull=True)
+                | Q(finished_at__isnull=True)
+                | Q(started_at__lte=F("finished_at")),
+            ),
+            models.CheckConstraint(
+                name="job_running_has_started",
+                condition=Q(started_at__isnull=False)
+                | ~Q(status__in=values([Status.RUNNING, Status.SUCCEEDED])),
+            ),
+            # A NULL exit code would make the comparison NULL and pass: say both.
+            models.CheckConstraint(
+                name="job_succeeded_with_exit_0",
+                condition=~Q(status=Status.SUCCEEDED.value)
+                | Q(exit_code__isnull=False, exit_code=0),
+            ),
+            models.CheckConstraint(
+                name="job_ended_with_reason",
+                condition=~Q(status__in=values(TERMINAL)) | ~Q(reason=""),
+            ),
+            models.CheckConstraint(
+                name="job_cancel_at_and_by",
+                condition=Q(
+                    cancel_requested_at__isnull=True, cancel_requested_by__isnull=True
+                )
+                | Q(
+                    cancel_requested_at__isnull=False,
+                    cancel_requested_by__isnull=False,
+                ),
+            ),
+            models.CheckConstraint(
+                name="job_image_or_model",
+                condition=(~Q(image="") & Q(model_name=""))
+                | (Q(image="") & ~Q(model_name="")),
+            ),
+            models.CheckConstraint(
+                name="job_sizes",
+                condition=Q(
+                    gpu_count__range=(0, MAX_GPUS),
+                    timeout_s__gt=0,
+                    grace_s__gte=0,
+                    priority__range=(0, 100),
+                )
+                & (Q(min_vram_mb__isnull=True) | Q(min_vram_mb__gt=0)),
+            ),
+            models.CheckConstraint(
+                name="job_share_says_how_much",
+                condition=Q(share=False)
+                | Q(min_vram_mb__isnull=False, gpu_count__gt=0),
+            ),
+            models.UniqueConstraint(
+                fields=["owner", "idempotency_key"], name="job_once_per_key"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({str(self.id)[:8]})"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in LIVE
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self.cancel_requested_at is not None
+
+
+class JobEvent(models.Model):
+    """One line of a job's story, in the past tense; never updated."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    event_type = models.CharField(max_length=40)
+    payload = models.JSONField(default=dict)
+    actor = models.CharField(max_length=254)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.event_type} by {self.actor}"

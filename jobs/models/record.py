@@ -1,0 +1,53 @@
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from jobs.models.job import choices
+from jobs.status import Fault
+
+
+class AuditRecord(models.Model):
+    """Who did what, to what. Text only, so that it outlives what it tells of."""
+
+    actor = models.CharField(max_length=254)
+    action = models.CharField(max_length=60)
+    target = models.CharField(max_length=254)
+    details = models.JSONField(default=dict)
+    address = models.CharField(max_length=64, blank=True)
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["target"], name="audit_target")]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.action} {self.target}"
+
+
+class UsageRecord(models.Model):
+    """What an attempt used; outlives its job, so keys are text."""
+
+    owner = models.CharField(max_length=254)
+    group = models.CharField(max_length=150, blank=True)
+    job = models.CharField(max_length=36)
+    attempt_number = models.PositiveIntegerField()
+    gpu_seconds = models.FloatField()
+    vram_mb_seconds = models.FloatField()
+    fault = models.CharField(max_length=20, choices=choices(Fault))
+    ended_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["owner", "ended_at"], name="usage_of_owner")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "attempt_number"], name="usage_once_per_attempt"
+            ),
+            models.CheckConstraint(
+                name="usage_not_negative",
+                condition=Q(gpu_seconds__gte=0, vram_mb_seconds__gte=0),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.owner}: {self.gpu_seconds:.0f} GPU-seconds"

@@ -1,0 +1,238 @@
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from jobs.models import Attempt
+
+
+class NodeState(models.TextChoices):
+    JOINING = "joining", "joining"
+    UP = "up", "up"
+    DRAINING = "draining", "draining"
+    DOWN = "down", "down"
+
+
+class GpuState(models.TextChoices):
+    ENABLED = "enabled", "enabled"
+    DRAINING = "draining", "draining"
+    QUARANTINED = "quarantined", "quarantined"
+
+
+class ImageState(models.TextChoices):
+    WANTED = "wanted", "wanted"
+    PULLING = "pulling", "pulling"
+    PRESENT = "present", "present"
+    FAILED = "failed", "failed"
+
+
+class Node(models.Model):
+    """A host with a supervisor. Up only after its first full reconcile."""
+
+    name = models.CharField(max_length=100, unique=True)
+    state = models.CharField(
+        max_length=20, choices=NodeState.choices, default=NodeState.JOINING.value
+    )
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    boot_id = models.CharField(max_length=36, blank=True)
+    versions = models.JSONField(default=dict, blank=True)
+    cpus = models.PositiveIntegerField(default=1)
+    memory_mb = models.PositiveIntegerField(default=0)
+    # What stands in the way on this node, as sentences an operator can act on.
+    reports = models.JSONField(default=list, blank=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GPU(models.Model):
+    """A device, known by its UUID; the index is for display only."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus")
+    uuid = models.CharField(max_length=96, unique=True)
+    index = models.IntegerField()
+    name = models.CharField(max_length=100)
+    total_mb = models.IntegerField()
+    reserved_mb = models.IntegerField(default=0)
+    headroom_mb = models.IntegerField(default=0)
+    state = models.CharField(
+        max_length=20, choices=GpuState.choices, default=GpuState.ENABLED.value
+    )
+    state_reason = models.CharField(max_length=255, blank=True)
+    quarantined_until = models.DateTimeField(null=True, blank=True)
+    # False while the inventory does not list it: it takes no new job.
+    is_present = models.BooleanField(default=True)
+    pci_bus_id = models.CharField(max_length=32, blank=True)
+    nvlink_peers = models.JSONField(default=list, blank=True)
+    # The newest sample, kept here so that a pass reads one table.
+    used_mb = models.IntegerField(null=True, blank=True)
+    foreign_mb = models.IntegerField(default=0)
+    utilisation = models.IntegerField(null=True, blank=True)
+    temperature = models.IntegerField(null=True, blank=True)
+    power_w = models.IntegerField(null=True, blank=True)
+    sampled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["node__name", "index"]
+        verbose_name = "GPU"
+        constraints = [
+            models.CheckConstraint(
+                name="gpu_sizes",
+                condition=Q(
+                    total_mb__gt=0,
+                    reserved_mb__gte=0,
+                    headroom_mb__gte=0,
+                    foreign_mb__gte=0,
+                ),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.node.name} GPU {self.index}"
+
+    @property
+    def usable_mb(self) -> int:
+        return max(0, self.total_mb - self.reserved_mb - self.headroom_mb)
+
+
+class AllocationQuerySet(models.QuerySet["Allocation"]):
+    def live(self) -> "AllocationQuerySet":
+        return self.filter(released_at__isnull=True)
+
+
+class Allocation(models.Model):
+    """This attempt holds this much VRAM of this GPU. Opened once, released once."""
+
+    attempt = models.ForeignKey(
+        Attempt, on_delete=models.CASCADE, related_name="allocations"
+    )
+    gpu = models.ForeignKey(GPU, on_delete=models.PROTECT, related_name="allocations")
+    vram_mb = models.IntegerField()
+    is_exclusive = models.BooleanField()
+    # What the supervisor last saw the attempt use on this GPU.
+    measured_mb = models.IntegerField(default=0)
+    reserved_at = models.DateTimeField(default=timezone.now)
+    released_at = models.DateTimeField(null=True, blank=True)
+
+    objects = AllocationQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                name="allocation_sizes",
+                condition=Q(vram_mb__gt=0, measured_mb__gte=0),
+            ),
+            models.CheckConstraint(
+                name="allocation_reserved_before_released",
+                condition=Q(released_at__isnull=True)
+                | Q(reserved_at__lte=F("released_at")),
+            ),
+            models.UniqueConstraint(
+                fields=["attempt", "gpu"], name="allocation_once_per_gpu"
+            ),
+            models.UniqueConstraint(
+                fields=["gpu"],
+                name="allocation_exclusive_alone",
+                condition=Q(released_at__isnull=True, is_exclusive=True),
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["gpu"],
+                name="allocation_live",
+                condition=Q(released_at__isnull=True),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.vram_mb} MiB of {self.gpu_id}"
+
+
+class NodeImage(models.Model):
+    """Whether a node has an image, and how far a pull has come (sizes in bytes)."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="images")
+    image = models.CharField(max_length=255)
+    digest = models.CharField(max_length=255, blank=True)
+    bytes_done = models.BigIntegerField(default=0)
+    bytes_total = models.BigIntegerField(default=0)
+    state = models.CharField(
+        max_length=20, choices=ImageState.choices, default=ImageState.WANTED.value
+    )
+    text = models.TextField(blank=True)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["node", "image"]
+        constraints = [
+            models.UniqueConstraint(fields=["node", "image"], name="node_image_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.image} on {self.node_id}: {self.state}"
+
+
+class GpuSample(models.Model):
+    """What a GPU looked like at a time; with an attempt, what that attempt used."""
+
+    gpu = models.ForeignKey(GPU, on_delete=models.CASCADE, related_name="samples")
+    attempt = models.ForeignKey(
+        Attempt,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="samples",
+    )
+    at = models.DateTimeField(default=timezone.now)
+    used_mb = models.IntegerField(null=True, blank=True)
+    foreign_mb = models.IntegerField(default=0)
+    utilisation = models.IntegerField(null=True, blank=True)
+    temperature = models.IntegerField(null=True, blank=True)
+    power_w = models.IntegerField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["gpu", "-at"], name="gpu_sample_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.gpu_id} at {self.at:%H:%M:%S}"
+
+
+class PassLease(models.Model):
+    """One scheduling pass at a time over all processes; one row (id 1).
+
+    A wake raises `wakes`; a pass serves the number it read when it began, so a wake
+    that comes during a pass is never absorbed by it.
+    """
+
+    wakes = models.BigIntegerField(default=0)
+    served = models.BigIntegerField(default=0)
+    holder = models.CharField(max_length=32, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    # The supervisor's proof that passes are being made at all.
+    passed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "pass lease"
+        constraints = [
+            models.CheckConstraint(name="pass_lease_one_row", condition=Q(id=1))
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.served} of {self.wakes} wakes served"
+
+
+__all__ = [
+    "GPU",
+    "Allocation",
+    "GpuSample",
+    "GpuState",
+    "ImageState",
+    "Node",
+    "NodeImage",
+    "NodeState",
+    "PassLease",
+]

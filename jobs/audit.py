@@ -1,0 +1,42 @@
+"""The audit trail, and the one door through which append-only rows may leave."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from django.db import connection, transaction
+
+from jobs.models import AuditRecord
+
+# Set for each request by gpujobs.middleware; empty for what the system does itself.
+address: ContextVar[str] = ContextVar("address", default="")
+
+
+def record(action: str, *, target: object, by: object, **details: Any) -> None:
+    """Insert one record in the caller's transaction. `by` is a user or a component."""
+    AuditRecord.objects.create(
+        action=action,
+        target=str(target),
+        actor=str(by),
+        details=details,
+        address=address.get(),
+    )
+
+
+@contextmanager
+def purge_door(kind: str) -> Iterator[None]:
+    """Within one transaction, let rows of `kind` ('events' or 'audit') be deleted.
+
+    The triggers look for the pass: a transaction-local setting on PostgreSQL, a row
+    that no other connection ever sees on SQLite.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT set_config('gpujobs.purge', %s, true)", [kind])
+            yield
+            cursor.execute("SELECT set_config('gpujobs.purge', '', true)")
+        else:
+            cursor.execute("INSERT INTO jobs_purge_pass (kind) VALUES (%s)", [kind])
+            yield
+            cursor.execute("DELETE FROM jobs_purge_pass WHERE kind = %s", [kind])

@@ -1,0 +1,369 @@
+"""The placement decider, by tables. Each row carries the sentence that explains it."""
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.status import WaitReason
+from scheduler.placement import (
+    Gpu,
+    Holding,
+    Node,
+    Placement,
+    Request,
+    Snapshot,
+    Wait,
+    decide,
+    fits_ever,
+    plan,
+)
+
+GB = 1024
+
+
+def gpu(id: int, total_gb: int = 24, node: str = "gauss", **fields: object) -> Gpu:  # noqa: A002
+    base = Gpu(
+        id=id,
+        uuid=f"GPU-{id}",
+        index=id,
+        name="NVIDIA GeForce RTX 3090",
+        node=node,
+        total_mb=total_gb * GB,
+    )
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+def holds(gb: float, measured_gb: float = 0, *, exclusive: bool = False) -> Holding:
+    return Holding(
+        promised_mb=int(gb * GB),
+        measured_mb=int(measured_gb * GB),
+        is_exclusive=exclusive,
+    )
+
+
+def cluster(*gpus: Gpu, tolerance_mb: int = 512, **nodes: Node) -> Snapshot:
+    names = {gpu.node for gpu in gpus}
+    return Snapshot(
+        nodes=nodes or {name: Node(name=name) for name in sorted(names)},
+        gpus={gpu.id: gpu for gpu in gpus},
+        foreign_tolerance_mb=tolerance_mb,
+    )
+
+
+def asks(count: int = 1, gb: float | None = None, **fields: object) -> Request:
+    vram = None if gb is None else int(gb * GB)
+    base = Request(job_id="job", gpu_count=count, min_vram_mb=vram)
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+PLACED = [
+    (
+        "an exclusive job takes the smallest sufficient GPU",
+        cluster(gpu(0, 48), gpu(1, 24)),
+        asks(gb=20),
+        {1},
+    ),
+    (
+        "with no VRAM named, an exclusive job takes any whole GPU",
+        cluster(gpu(0, 24), gpu(1, 8)),
+        asks(),
+        {1},
+    ),
+    (
+        "a shared job packs onto the GPU with least room that is enough",
+        cluster(gpu(0), gpu(1, holdings=(holds(10),)), gpu(2, holdings=(holds(20),))),
+        asks(gb=8, share=True),
+        {1},
+    ),
+    (
+        "a shared job that fills the GPU to the last MiB fits",
+        cluster(gpu(0, holdings=(holds(10),))),
+        asks(gb=14, share=True),
+        {0},
+    ),
+    (
+        "two GPUs come from one node, though each node has one smaller one",
+        cluster(gpu(0, 8, "a"), gpu(1, 48, "a"), gpu(2, 8, "b")),
+        asks(2),
+        {0, 1},
+    ),
+    (
+        "among nodes, the one that is left with least over is taken",
+        cluster(gpu(0, 48, "a"), gpu(1, 24, "b")),
+        asks(gb=12),
+        {1},
+    ),
+    (
+        "foreign use below the tolerance, a desktop session, does not disturb",
+        cluster(gpu(0, foreign_mb=300)),
+        asks(gb=20),
+        {0},
+    ),
+    (
+        "a shared job fits beside foreign use where the VRAM is enough",
+        cluster(gpu(0, foreign_mb=10 * GB)),
+        asks(gb=12, share=True),
+        {0},
+    ),
+    (
+        "a GPU name pattern chooses, whatever the case of its letters",
+        cluster(gpu(0, 8), gpu(1, 48, name="NVIDIA RTX A6000")),
+        asks(gb=4, gpu_name="*a6000*"),
+        {1},
+    ),
+    (
+        "a GPU that is draining is passed over",
+        cluster(gpu(0, state="draining"), gpu(1, 48)),
+        asks(),
+        {1},
+    ),
+    (
+        "a node that has the image is taken, though another fits better",
+        cluster(
+            gpu(0, 24, "a"),
+            gpu(1, 48, "b"),
+            a=Node(name="a"),
+            b=Node(name="b", images=frozenset({"x:1"})),
+        ),
+        asks(gb=20, image="x:1"),
+        {1},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "request_", "chosen"),
+    [row[1:] for row in PLACED],
+    ids=[row[0] for row in PLACED],
+)
+def test_it_is_placed(snapshot: Snapshot, request_: Request, chosen: set[int]) -> None:
+    decision = decide(snapshot, request_)
+    assert isinstance(decision, Placement)
+    assert {gpu.id for gpu in decision.gpus} == chosen
+
+
+WAITS = [
+    (
+        "a GPU is held, and its holder is named",
+        cluster(gpu(0, holdings=(holds(24, exclusive=True),))),
+        asks(),
+        WaitReason.RESOURCES,
+        "gauss GPU 0: an exclusive job holds it.",
+    ),
+    (
+        "an exclusive job does not go beside a shared one",
+        cluster(gpu(0, holdings=(holds(1),))),
+        asks(),
+        WaitReason.RESOURCES,
+        "1 shared job(s) hold 1,024 MiB of it",
+    ),
+    (
+        "a shared job does not go beside an exclusive one",
+        cluster(gpu(0, holdings=(holds(24, exclusive=True),))),
+        asks(gb=1, share=True),
+        WaitReason.RESOURCES,
+        "an exclusive job holds it",
+    ),
+    (
+        "a job that measured more than it promised counts with what it uses",
+        cluster(gpu(0, holdings=(holds(4, measured_gb=12),))),
+        asks(gb=16, share=True),
+        WaitReason.RESOURCES,
+        "12,288 MiB are free",
+    ),
+    (
+        "a job that has not allocated yet counts with its promise",
+        cluster(gpu(0, holdings=(holds(12, measured_gb=0),))),
+        asks(gb=16, share=True),
+        WaitReason.RESOURCES,
+        "12,288 MiB are free",
+    ),
+    (
+        "one MiB too much waits",
+        cluster(gpu(0, holdings=(holds(10),))),
+        replace(asks(gb=14, share=True), min_vram_mb=14 * GB + 1),
+        WaitReason.RESOURCES,
+        "14,336 MiB are free",
+    ),
+    (
+        "a GPU filled by a process started by hand is not used",
+        cluster(gpu(0, foreign_mb=20 * GB)),
+        asks(gb=22),
+        WaitReason.FOREIGN_USE,
+        "20,480 MiB are used by processes outside GPU Jobs",
+    ),
+    (
+        "a 1 GB job, 20 GB foreign and a request of 22 GB: it waits, with figures",
+        cluster(gpu(0, 24, foreign_mb=20 * GB, holdings=(holds(1),))),
+        asks(gb=22, share=True),
+        WaitReason.FOREIGN_USE,
+        "gauss GPU 0: 20,480 MiB are used by processes outside GPU Jobs",
+    ),
+    (
+        "the driver's reserve and the operator's headroom are not usable",
+        cluster(
+            gpu(0, reserved_mb=600, headroom_mb=1000), gpu(1, 48, state="draining")
+        ),
+        asks(gb=23),
+        WaitReason.DRAINING,
+        "only 22,976 MiB are usable",
+    ),
+    (
+        "two GPUs on two nodes are not two GPUs on one node",
+        cluster(gpu(0, node="a"), gpu(1, node="b"), gpu(2, node="b", is_present=False)),
+        asks(2),
+        WaitReason.NODE_DOWN,
+        "b GPU 2: the driver does not list it",
+    ),
+    (
+        "no node is up",
+        cluster(gpu(0), gauss=Node(name="gauss", state="down")),
+        asks(),
+        WaitReason.NODE_DOWN,
+        "no node is up",
+    ),
+    (
+        "the image is still being pulled",
+        cluster(gpu(0)),
+        asks(image="x:1"),
+        WaitReason.IMAGE_PULL,
+        "does not have the image yet",
+    ),
+    (
+        "hardware shrank below what was accepted",
+        cluster(gpu(0, 8)),
+        asks(gb=16),
+        WaitReason.NEVER_FITS,
+        "the largest GPU has 8,192 MiB usable",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "request_", "reason", "text"),
+    [row[1:] for row in WAITS],
+    ids=[row[0] for row in WAITS],
+)
+def test_it_waits_with_a_reason_and_numbers(
+    snapshot: Snapshot, request_: Request, reason: WaitReason, text: str
+) -> None:
+    decision = decide(snapshot, request_)
+    assert isinstance(decision, Wait)
+    assert decision.reason == reason
+    assert text in decision.text
+
+
+def test_the_missing_mib_of_each_gpu_are_told() -> None:
+    decision = decide(
+        cluster(gpu(0, holdings=(holds(20),)), gpu(1, 8)), asks(gb=10, share=True)
+    )
+    assert [(line.blocked_by, line.missing_mb) for line in decision.lines] == [
+        ("vram", 6 * GB),
+        ("too_small", 2 * GB),
+    ]
+
+
+def test_a_placement_tells_why_the_other_gpus_were_refused() -> None:
+    decision = decide(cluster(gpu(0), gpu(1, state="quarantined")), asks())
+    assert isinstance(decision, Placement)
+    assert [line.blocked_by for line in decision.lines] == ["", "quarantined"]
+
+
+def test_an_exclusive_job_reserves_all_that_is_usable() -> None:
+    decision = decide(cluster(gpu(0, reserved_mb=500)), asks(gb=2))
+    assert isinstance(decision, Placement)
+    assert decision.vram_mb == (24 * GB - 500,)
+
+
+class TestJobsWithoutAGpu:
+    def test_any_node_that_is_up_will_do(self) -> None:
+        decision = decide(cluster(gpu(0)), asks(0))
+        assert isinstance(decision, Placement)
+        assert (decision.node, decision.gpus) == ("gauss", ())
+
+    def test_they_wait_when_every_cpu_is_taken(self) -> None:
+        busy = cluster(gpu(0), gauss=Node(name="gauss", cpus_free=0))
+        decision = decide(busy, asks(0))
+        assert isinstance(decision, Wait)
+        assert decision.reason == WaitReason.RESOURCES
+
+    def test_they_wait_for_their_image(self) -> None:
+        decision = decide(cluster(gpu(0)), asks(0, image="x:1"))
+        assert isinstance(decision, Wait)
+        assert decision.reason == WaitReason.IMAGE_PULL
+
+    def test_they_wait_for_a_node(self) -> None:
+        down = cluster(gpu(0), gauss=Node(name="gauss", state="down"))
+        decision = decide(down, asks(0))
+        assert isinstance(decision, Wait)
+        assert decision.reason == WaitReason.NODE_DOWN
+
+
+NEVER = [
+    ("too many GPUs", asks(3), "at most 2 such"),
+    ("more VRAM than the largest GPU has", asks(gb=49), "49,152 MiB usable"),
+    ("two GPUs of which only one is that large", asks(2, gb=40), "at most 1 such"),
+    ("a GPU name that no GPU has", asks(gpu_name="*H100*"), "named *H100*"),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"), [r[1:] for r in NEVER], ids=[r[0] for r in NEVER]
+)
+def test_what_can_never_fit_is_refused_with_numbers(
+    request_: Request, text: str
+) -> None:
+    two_sizes = cluster(gpu(0, 24), gpu(1, 48, holdings=(holds(48, exclusive=True),)))
+    assert text in fits_ever(two_sizes, request_)
+
+
+def test_what_is_only_busy_or_draining_can_fit() -> None:
+    busy = cluster(gpu(0, state="draining", holdings=(holds(24, exclusive=True),)))
+    assert fits_ever(busy, asks(gb=24)) == ""
+
+
+def test_nothing_is_refused_before_a_node_has_joined() -> None:
+    assert fits_ever(Snapshot(nodes={}, gpus={}), asks(8)) == ""
+
+
+class TestTheQueue:
+    def test_each_decision_counts_with_the_ones_before(self) -> None:
+        first, second, third = plan(cluster(gpu(0), gpu(1)), [asks(), asks(), asks()])
+        assert isinstance(first, Placement)
+        assert isinstance(second, Placement)
+        assert first.gpus != second.gpus
+        assert isinstance(third, Wait)
+
+    def test_the_head_keeps_its_best_gpus_and_nothing_passes_onto_them(self) -> None:
+        busy = cluster(gpu(0, holdings=(holds(24, exclusive=True),)), gpu(1))
+        large, small = plan(busy, [asks(2), asks(1)])
+        assert isinstance(large, Wait)
+        assert isinstance(small, Wait)
+        assert small.reason == WaitReason.PRIORITY
+        assert "gauss GPU 1: it is kept for a job ahead." in small.text
+
+    def test_others_pass_where_they_do_not_delay_the_head(self) -> None:
+        busy = cluster(gpu(0, holdings=(holds(24, exclusive=True),)), gpu(1), gpu(2, 8))
+        large, small = plan(busy, [asks(2, gb=20), asks(1, gb=4)])
+        assert isinstance(large, Wait)
+        assert isinstance(small, Placement)
+        assert [gpu.id for gpu in small.gpus] == [2]
+
+    def test_a_job_that_waits_for_its_image_holds_nothing(self) -> None:
+        waiting, next_ = plan(cluster(gpu(0)), [asks(image="x:1"), asks()])
+        assert isinstance(waiting, Wait)
+        assert isinstance(next_, Placement)
+
+    def test_shared_jobs_of_one_pass_do_not_overfill_a_gpu(self) -> None:
+        decisions = plan(cluster(gpu(0)), [asks(gb=10, share=True)] * 3)
+        assert [type(decision) for decision in decisions] == [
+            Placement,
+            Placement,
+            Wait,
+        ]
+
+    def test_jobs_without_a_gpu_pass_a_blocked_head(self) -> None:
+        busy = cluster(gpu(0, holdings=(holds(24, exclusive=True),)))
+        head, free = plan(busy, [asks(1), asks(0)])
+        assert isinstance(head, Wait)
+        assert isinstance(free, Placement)

@@ -1,0 +1,110 @@
+"""From what was observed to how an attempt ended: one pure function.
+
+The rows are those of a table: the first that matches is the ending. Success is exit 0
+*seen*, of a container that really started, with no stop wish and no interruption.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.status import Reason
+from scheduler.runner.base import ContainerState, Observation
+
+_SIGNALS = {1: "HUP", 2: "INT", 4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL"}
+_SIGNALS |= {11: "SEGV", 13: "PIPE", 15: "TERM"}
+_CUDA_OOM = ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAll")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What we knew of the attempt when its container was looked at."""
+
+    stop_reason: Reason | None = None
+    # The daemon was seen to kill it although no wish stood.
+    kill_seen: bool = False
+    boot_changed: bool = False
+    # The last of its log: text is a hint, never the sole proof of anything.
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    reason: Reason
+    text: str
+    exit_code: int | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+def judge(found: Observation | None, known: Known) -> Ending:
+    """How the attempt ended. `found` is what was there, None if nothing was."""
+    exit_code = found.exit_code if found and found.started_at else None
+    reason, text = _ordered(known) or _seen(found, known)
+    evidence = {
+        "oom_killed": bool(found and found.oom_killed),
+        "kill_seen": known.kill_seen,
+        "boot_changed": known.boot_changed,
+        "daemon_error": found.error if found else "",
+    }
+    return Ending(reason=reason, text=text, exit_code=exit_code, evidence=evidence)
+
+
+def _ordered(known: Known) -> tuple[Reason, str] | None:
+    """An exit after our own order is judged by the order, whatever the code."""
+    if known.stop_reason is None:
+        return None
+    if known.stop_reason is Reason.TIMED_OUT:
+        return (
+            known.stop_reason,
+            "It ran to its time limit. Ask for a larger timeout_s.",
+        )
+    return known.stop_reason, "It was stopped because its cancel was requested."
+
+
+def _seen(found: Observation | None, known: Known) -> tuple[Reason, str]:
+    if found is None:
+        return Reason.CONTAINER_GONE, "Its container is gone: somebody removed it."
+    if found.state is ContainerState.CREATED:
+        return _never_started(found)
+    if known.boot_changed and found.exit_code == 255:
+        return Reason.NODE_LOST, "The node restarted while it ran."
+    if known.kill_seen:
+        return Reason.INTERRUPTED, "Docker stopped it although nobody here asked."
+    return _exited(found, known)
+
+
+def _never_started(found: Observation) -> tuple[Reason, str]:
+    """The exit code of a container that never ran tells why, not how it ended."""
+    if found.exit_code == 127:
+        return Reason.COMMAND_NOT_FOUND, f"The image has no such command. {found.error}"
+    if found.exit_code == 126:
+        return Reason.NOT_EXECUTABLE, f"The command can not be run. {found.error}"
+    return Reason.LAUNCH_FAULT, f"Its container was made but never ran. {found.error}"
+
+
+def _exited(found: Observation, known: Known) -> tuple[Reason, str]:
+    code = found.exit_code
+    if code == 0:
+        return Reason.COMPLETED, "It ended well, with exit code 0."
+    if code is None:
+        return Reason.UNKNOWN, "It ended, and nobody saw with which exit code."
+    if code == 137:
+        return _killed(found)
+    if any(words in known.log_tail for words in _CUDA_OOM):
+        return Reason.CUDA_OOM, (
+            f"Exit code {code}, and its log says that the GPU's memory was not "
+            "enough. Ask for a larger min_vram_mb."
+        )
+    return Reason.NONZERO_EXIT, f"Exit code {code}{_signal(code)}. See the log's end."
+
+
+def _killed(found: Observation) -> tuple[Reason, str]:
+    if found.oom_killed:
+        return Reason.MEMORY_OOM, (
+            "It used more memory than it may and was killed. Ask for more memory_mb."
+        )
+    return Reason.KILLED_EXTERNALLY, "It was killed by signal 9, sender unknown."
+
+
+def _signal(code: int) -> str:
+    name = _SIGNALS.get(code - 128)
+    return f" (signal {name})" if name else ""

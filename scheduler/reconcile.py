@@ -1,0 +1,104 @@
+"""Wish against reality: which tasks a node's supervisor must ask for. Pure.
+
+One `Known` attempt and what was found of its container give at most one `Ask`. The
+supervisor remembers what it asked and when; this function does not.
+"""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from jobs.status import Phase
+from scheduler.runner.base import ContainerState, Observation
+
+# A launch that was asked for when the GPUs were reserved has this long to show.
+LAUNCH_PATIENCE = timedelta(seconds=30)
+
+
+class Task(enum.StrEnum):
+    LAUNCH = "launch"
+    STOP = "stop"
+    COLLECT = "collect"
+    EXPIRE = "expire"  # not a task: the supervisor writes the wish itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A live attempt as its row tells it."""
+
+    attempt_id: str
+    name: str
+    phase: Phase
+    reserved_at: datetime
+    started_at: datetime | None = None
+    timeout: timedelta = timedelta(hours=1)
+    grace: timedelta = timedelta(seconds=10)
+    stop_wanted: bool = False
+    stop_sent_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    task: Task
+    attempt_id: str
+    # Where it stands: an ask is repeated at once when this has changed.
+    stage: str
+
+
+def reconcile(
+    now: datetime, attempts: Iterable[Known], found: Iterable[Observation]
+) -> list[Ask]:
+    """What to ask for so that each live attempt gets on."""
+    by_name = {observation.name: observation for observation in found}
+    asks = []
+    for known in attempts:
+        task = _next(now, known, by_name.get(known.name))
+        if task is not None:
+            stage = f"{known.phase}/{known.stop_sent_at is not None}"
+            asks.append(Ask(task=task, attempt_id=known.attempt_id, stage=stage))
+    return asks
+
+
+def _next(now: datetime, known: Known, found: Observation | None) -> Task | None:
+    if known.phase in (Phase.COLLECTING, Phase.JUDGING):
+        return Task.COLLECT
+    if found is not None and found.state is ContainerState.EXITED:
+        return Task.COLLECT
+    if known.phase is Phase.STARTING:
+        return _starting(now, known, found)
+    if found is None or found.state is ContainerState.CREATED:
+        return Task.COLLECT
+    return _running(now, known)
+
+
+def _starting(now: datetime, known: Known, found: Observation | None) -> Task | None:
+    if known.stop_wanted or now - known.reserved_at > LAUNCH_PATIENCE:
+        return Task.LAUNCH
+    return Task.LAUNCH if found and found.state is ContainerState.RUNNING else None
+
+
+def _running(now: datetime, known: Known) -> Task | None:
+    if known.stop_wanted:
+        sent = known.stop_sent_at
+        due = sent is None or now - sent >= known.grace
+        return Task.STOP if due else None
+    assert known.started_at is not None
+    return Task.EXPIRE if now - known.started_at >= known.timeout else None
+
+
+def leftovers(
+    found: Iterable[Observation], live: Iterable[str], ended: Iterable[tuple[str, str]]
+) -> list[Observation]:
+    """Containers of ended attempts, known as ours by name and nonce together.
+
+    `ended` are (name, nonce) pairs from the database. A container whose labels look
+    like ours but whose nonce we never gave is nobody's to touch.
+    """
+    names, ours = set(live), set(ended)
+    return [
+        observation
+        for observation in found
+        if observation.name not in names
+        and (observation.name, observation.nonce) in ours
+    ]

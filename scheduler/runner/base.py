@@ -1,0 +1,126 @@
+"""The contract of a runner: what starts, shows and stops the container of an attempt.
+
+Every verb may be called twice and none waits for a container. A runner keeps nothing
+in memory: whatever is asked is answered by looking.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from jobs.status import Reason
+
+
+class ContainerState(enum.StrEnum):
+    CREATED = "created"  # never ran, whatever its exit code says
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    source: str
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec:
+    """All that a container is made from. Sizes are MiB; `user` is (uid, gid)."""
+
+    name: str
+    job_id: str
+    attempt_number: int
+    nonce: str
+    image: str
+    command: tuple[str, ...] | None
+    env: Mapping[str, str]
+    gpu_uuids: tuple[str, ...]
+    # False with the simulated inventory: its GPUs are no devices.
+    requests_devices: bool
+    user: tuple[int, int]
+    artifacts: Path
+    scratch: Path
+    mounts: tuple[Mount, ...] = ()
+    cpus: float | None = None
+    memory_mb: int | None = None
+    shm_mb: int | None = None
+    network: str = "none"
+    log_cap_mb: int = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A container as it was found."""
+
+    name: str
+    nonce: str
+    container_id: str
+    state: ContainerState
+    exit_code: int | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    oom_killed: bool = False
+    error: str = ""
+    image_digest: str = ""
+
+
+class RunnerFault(Exception):
+    """The runner could not do it; `reason` says whose doing that is."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class Runner(Protocol):
+    def has_image(self, image: str) -> bool:
+        """Whether a launch would find the image without a pull."""
+        ...
+
+    def pull(self, image: str) -> str:
+        """Fetch the image and return its digest; may take long, never in a task.
+
+        Raises RunnerFault: image_not_found, image_auth, registry_unreachable.
+        """
+        ...
+
+    def launch(self, spec: LaunchSpec) -> Observation:
+        """Create and start, or return what already has the name.
+
+        What is returned in state `created` was made by another launcher whose start
+        may still be on its way: it must never be started, only removed. Raises
+        RunnerFault; the container may then be left in state `created`.
+        """
+        ...
+
+    def observe(self, name: str | None = None) -> list[Observation]:
+        """Our containers, or the one with that name."""
+        ...
+
+    def stop(self, name: str, *, force: bool) -> None:
+        """Send SIGTERM, or with `force` SIGKILL, and return at once."""
+        ...
+
+    def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
+        """All bytes of stdout and stderr in their order, from the start.
+
+        With `follow`, until the container ends; that the stream ended is no proof
+        that the container did.
+        """
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove the container with all that runs in it."""
+        ...
+
+    def holder(self, pid: int) -> str | None:
+        """The id of the container that a process of the host belongs to, if any."""
+        ...
+
+    def events(self) -> Iterator[tuple[str, str]]:
+        """Pairs of what happened ('kill', 'die', ...) and the container's name."""
+        ...

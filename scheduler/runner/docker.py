@@ -1,0 +1,307 @@
+"""Containers in Docker: the product. The only module that imports docker."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.types import DeviceRequest, LogConfig, Ulimit
+from docker.types import Mount as DockerMount
+
+from jobs.status import Reason
+from scheduler.runner.base import ContainerState, LaunchSpec, Observation, RunnerFault
+
+ARTIFACTS = "/artifacts"
+SCRATCH = "/scratch"
+PIDS_LIMIT = 4096
+DEFAULT_SHM_MB = 1024
+
+# A connection that fails is an OSError of requests, not one of docker's errors.
+FAILURES = (DockerException, OSError)
+
+_STATES = {
+    "created": ContainerState.CREATED,
+    "exited": ContainerState.EXITED,
+    "dead": ContainerState.EXITED,
+}
+
+
+def creation(spec: LaunchSpec, instance: str) -> dict[str, Any]:
+    """The arguments of the create call: everything about a container's rights.
+
+    Nothing here comes from the submitter but what LaunchSpec types. No automatic
+    removal: the exit code and the last lines must be read first.
+    """
+    return {
+        "image": spec.image,
+        "command": list(spec.command) if spec.command is not None else None,
+        "name": spec.name,
+        "hostname": spec.name[:19],
+        "labels": {
+            "gpujobs.instance": instance,
+            "gpujobs.job": spec.job_id,
+            "gpujobs.attempt": str(spec.attempt_number),
+            "gpujobs.nonce": spec.nonce,
+        },
+        "environment": _environment(spec),
+        "user": f"{spec.user[0]}:{spec.user[1]}",
+        # With a daemon whose default runtime is nvidia, an image that asks for all
+        # GPUs would get them although the job asked for none.
+        "runtime": "runc",
+        "device_requests": _device_requests(spec),
+        "mounts": _mounts(spec),
+        "network_mode": spec.network,
+        "ipc_mode": "private",
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "init": True,
+        "pids_limit": PIDS_LIMIT,
+        "nano_cpus": int(spec.cpus * 1e9) if spec.cpus else None,
+        "mem_limit": f"{spec.memory_mb}m" if spec.memory_mb else None,
+        "memswap_limit": f"{spec.memory_mb}m" if spec.memory_mb else None,
+        "shm_size": f"{spec.shm_mb or DEFAULT_SHM_MB}m",
+        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        "oom_score_adj": 500,
+        "healthcheck": {"test": ["NONE"]},
+        # Sized above our own cap: a rotated log could not be read whole.
+        "log_config": LogConfig(
+            type="local",
+            config={
+                "max-size": f"{2 * spec.log_cap_mb}m",
+                "max-file": "2",
+                "compress": "false",
+            },
+        ),
+    }
+
+
+def _environment(spec: LaunchSpec) -> dict[str, str]:
+    ours = {
+        "HOME": SCRATCH,
+        "TMPDIR": SCRATCH,
+        "GPUJOBS_ARTIFACTS": ARTIFACTS,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        # `void` and never `none`: a toolkit release gave all GPUs for `none`.
+        "NVIDIA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids)
+        if spec.requests_devices and spec.gpu_uuids
+        else "void",
+    }
+    return {**spec.env, **ours}
+
+
+def _device_requests(spec: LaunchSpec) -> list[DeviceRequest]:
+    if not (spec.requests_devices and spec.gpu_uuids):
+        return []
+    # By UUID: a count would mean indices 0..n-1, whatever is allocated.
+    return [
+        DeviceRequest(
+            driver="nvidia",
+            device_ids=list(spec.gpu_uuids),
+            capabilities=[["gpu", "compute", "utility"]],
+        )
+    ]
+
+
+def _mounts(spec: LaunchSpec) -> list[DockerMount]:
+    own = [(ARTIFACTS, spec.artifacts, False), (SCRATCH, spec.scratch, False)]
+    asked = [(m.target, Path(m.source), m.read_only) for m in spec.mounts]
+    return [
+        DockerMount(
+            target=target,
+            source=str(source),
+            type="bind",
+            read_only=read_only,
+            propagation="rprivate",
+        )
+        for target, source, read_only in own + asked
+    ]
+
+
+class DockerRunner:
+    def __init__(self, url: str, instance: str) -> None:
+        self._url = url
+        self._instance = instance
+
+    # Made at first use: a daemon that is down must not keep the supervisor from
+    # starting. A call that answers late is ambiguous; the name tells what came of it.
+    @cached_property
+    def _client(self) -> docker.DockerClient:
+        return docker.DockerClient(base_url=self._url, timeout=60)
+
+    def has_image(self, image: str) -> bool:
+        with _daemon():
+            try:
+                self._client.images.get(image)
+            except ImageNotFound:
+                return False
+        return True
+
+    def pull(self, image: str) -> str:
+        try:
+            pulled = self._client.images.pull(*_repository_and_tag(image))
+        except FAILURES as error:
+            raise RunnerFault(_pull_reason(error), _told(error)) from error
+        return str(pulled.id)
+
+    def launch(self, spec: LaunchSpec) -> Observation:
+        try:
+            arguments = creation(spec, self._instance)
+            container = self._client.containers.create(**arguments)
+        except FAILURES as error:
+            return self._found_or_fault(spec.name, error)
+        try:
+            container.start()
+        except FAILURES as error:
+            raise self._start_fault(spec.name, error) from error
+        return self._one(spec.name)
+
+    def _found_or_fault(self, name: str, error: Exception) -> Observation:
+        """After a create that failed: somebody was first, or it can not be made."""
+        if isinstance(error, ImageNotFound):
+            raise RunnerFault(Reason.IMAGE_NOT_FOUND, _told(error)) from error
+        if isinstance(error, APIError) and error.status_code == 409:
+            return self._one(name)
+        raise RunnerFault(_daemon_reason(error), _told(error)) from error
+
+    def _start_fault(self, name: str, error: Exception) -> RunnerFault:
+        """A start that fails leaves `created` with 126, 127 or 128, and a text."""
+        found = self.observe(name)
+        code = found[0].exit_code if found else None
+        if code == 127:
+            return RunnerFault(Reason.COMMAND_NOT_FOUND, _told(error))
+        if code == 126:
+            return RunnerFault(Reason.NOT_EXECUTABLE, _told(error))
+        return RunnerFault(_daemon_reason(error), _told(error))
+
+    def _one(self, name: str) -> Observation:
+        found = self.observe(name)
+        if not found:
+            text = f"Container {name} was there and went: look again."
+            raise RunnerFault(Reason.LAUNCH_FAULT, text)
+        return found[0]
+
+    def observe(self, name: str | None = None) -> list[Observation]:
+        ours = {"label": f"gpujobs.instance={self._instance}"}
+        with _daemon():
+            try:
+                if name is not None:
+                    return [_observation(self._client.containers.get(name))]
+            except NotFound:
+                return []
+            found = self._client.containers.list(
+                all=True, filters=ours, ignore_removed=True
+            )
+            return [_observation(container) for container in found]
+
+    def stop(self, name: str, *, force: bool) -> None:
+        # 409: it is not running any more.
+        with _daemon(), _gone_is_fine():
+            self._client.containers.get(name).kill("SIGKILL" if force else "SIGTERM")
+
+    def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
+        with _daemon(), _gone_is_fine():
+            container = self._client.containers.get(name)
+            yield from container.logs(stream=True, follow=follow)
+
+    def remove(self, name: str) -> None:
+        # 409: a removal is under way.
+        with _daemon(), _gone_is_fine():
+            self._client.containers.get(name).remove(force=True, v=True)
+
+    def holder(self, pid: int) -> str | None:
+        try:
+            groups = Path(f"/proc/{pid}/cgroup").read_text()
+        except OSError:
+            return None
+        found = re.search(r"[0-9a-f]{64}", groups)
+        return found.group() if found else None
+
+    def events(self) -> Iterator[tuple[str, str]]:
+        ours = {"type": "container", "label": f"gpujobs.instance={self._instance}"}
+        with _daemon():
+            for event in self._client.events(decode=True, filters=ours):
+                yield event["Action"], event["Actor"]["Attributes"]["name"]
+
+
+@contextmanager
+def _daemon() -> Iterator[None]:
+    """Whatever goes wrong between us and the daemon is the daemon's fault."""
+    try:
+        yield
+    except FAILURES as error:
+        raise RunnerFault(Reason.DAEMON_FAULT, _told(error)) from error
+
+
+@contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except APIError as error:
+        if error.status_code not in (404, 409):
+            raise
+
+
+def _observation(container: Any) -> Observation:
+    state = container.attrs["State"]
+    kind = _STATES.get(state["Status"], ContainerState.RUNNING)
+    started_at = _time(state["StartedAt"])
+    if started_at is None:
+        kind = ContainerState.CREATED
+    return Observation(
+        name=container.name,
+        nonce=container.labels.get("gpujobs.nonce", ""),
+        container_id=container.id,
+        state=kind,
+        exit_code=None if kind is ContainerState.RUNNING else state["ExitCode"],
+        started_at=started_at,
+        finished_at=_time(state["FinishedAt"]),
+        oom_killed=state["OOMKilled"],
+        error=state["Error"],
+        image_digest=container.attrs["Image"],
+    )
+
+
+def _time(text: str) -> datetime | None:
+    if text.startswith("0001-"):
+        return None
+    # Docker gives nanoseconds.
+    return datetime.fromisoformat(text[:19]).replace(
+        tzinfo=UTC, microsecond=int((text[20:].rstrip("Z") or "0").ljust(6, "0")[:6])
+    )
+
+
+def _repository_and_tag(image: str) -> tuple[str, str | None]:
+    if "@" in image:
+        return image, None
+    repository, colon, tag = image.rpartition(":")
+    return (repository, tag) if colon and "/" not in tag else (image, "latest")
+
+
+def _pull_reason(error: Exception) -> Reason:
+    text = str(error).lower()
+    if "denied" in text or "unauthorized" in text or "no basic auth" in text:
+        return Reason.IMAGE_AUTH
+    if isinstance(error, NotFound) or "manifest unknown" in text:
+        return Reason.IMAGE_NOT_FOUND
+    if "no space left" in text:
+        return Reason.DISK_FULL
+    return Reason.REGISTRY_UNREACHABLE
+
+
+def _daemon_reason(error: Exception) -> Reason:
+    text = str(error).lower()
+    if "no space left" in text:
+        return Reason.DISK_FULL
+    if "bind source path does not exist" in text:
+        return Reason.BAD_VOLUME
+    return Reason.LAUNCH_FAULT
+
+
+def _told(error: Exception) -> str:
+    explained = error.explanation if isinstance(error, APIError) else None
+    return str(explained or error)[:1000]

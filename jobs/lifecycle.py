@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 
-from jobs import audit
+from jobs import audit, storage
 from jobs.exceptions import TransitionConflict
 from jobs.models import Attempt, Job, JobEvent, UsageRecord, User
 from jobs.signals import job_queued
@@ -88,8 +88,12 @@ def start(
         wait_text="",
         assigned_gpu_indices=gpu_indices,
         assigned_gpu_uuids=gpu_uuids,
+        log_path=storage.job_log_path(job),
     )
-    return Attempt.objects.create(job=job, number=job.attempts.count() + 1, node=node)
+    attempt = Attempt(job=job, number=job.attempts.count() + 1, node=node)
+    attempt.log_path = storage.attempt_log_path(attempt)
+    attempt.save(force_insert=True)
+    return attempt
 
 
 @transaction.atomic
@@ -118,7 +122,6 @@ def mark_running(
         by=by,
         payload={"attempt": attempt.number, "container": container_id[:12]},
         started_at=Coalesce("started_at", started_at),
-        log_path=attempt.log_path,
     )
     attempt.refresh_from_db()
 
@@ -185,11 +188,18 @@ def see_exit(attempt: Attempt, *, by: object) -> bool:
 
 @transaction.atomic
 def record_evidence(
-    attempt: Attempt, *, exit_code: int | None, evidence: dict[str, Any]
+    attempt: Attempt,
+    *,
+    exit_code: int | None,
+    evidence: dict[str, Any],
+    mean_utilisation: dict[str, float],
 ) -> bool:
     """collecting -> judging: after this the container is no longer needed."""
     moved = _in_phase(attempt, Phase.COLLECTING).update(
-        phase=Phase.JUDGING, exit_code=exit_code, evidence=evidence
+        phase=Phase.JUDGING,
+        exit_code=exit_code,
+        evidence=evidence,
+        mean_utilisation=mean_utilisation,
     )
     attempt.refresh_from_db()
     return moved == 1
@@ -305,5 +315,6 @@ def delete(job: Job, *, by: User) -> None:
     if not job.is_terminal:
         raise TransitionConflict(f"{job} is {job.status}: cancel it first.")
     audit.record("job.deleted", target=job.pk, by=by, status=job.status)
+    transaction.on_commit(partial(storage.remove_files, job.pk))
     with audit.purge_door("events"):
         job.delete()

@@ -33,7 +33,7 @@ class UserManager(BaseUserManager["User"]):
         return self.get(email__iexact=username)
 
 
-class User(AbstractBaseUser, PermissionsMixin):
+class User(AbstractBaseUser, PermissionsMixin):  # type: ignore[django-manager-missing]
     """A person, known by e-mail address. `is_staff` makes an operator."""
 
     email = models.EmailField("e-mail address", unique=True)

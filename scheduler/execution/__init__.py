@@ -1,0 +1,22 @@
+"""The verbs on one attempt at its node: launch, stop, collect.
+
+Each may be called twice and at any time: under the attempt's lock it re-reads the row,
+looks at what is there, and does the next thing. No runner call is made inside a
+transaction.
+"""
+
+from scheduler.execution.collecting import collect
+from scheduler.execution.ground import BY, attempt_lock, boot_id, node_runner
+from scheduler.execution.launching import launch, launch_spec
+from scheduler.execution.stopping import stop
+
+__all__ = [
+    "BY",
+    "attempt_lock",
+    "boot_id",
+    "collect",
+    "launch",
+    "launch_spec",
+    "node_runner",
+    "stop",
+]

@@ -1,0 +1,109 @@
+"""Collect: from an exit that was seen to the end of the attempt."""
+
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Avg
+
+from jobs import lifecycle, storage
+from jobs.models import Attempt
+from jobs.status import Phase, Reason
+from scheduler import ending
+from scheduler.execution.ground import (
+    BY,
+    attempt_lock,
+    boot_id,
+    look,
+    node_runner,
+    read,
+    wipe,
+    work_folder,
+)
+from scheduler.execution.launching import mark_running
+from scheduler.models import GpuSample
+from scheduler.reservation import release, usage_of, wake
+from scheduler.runner.base import ContainerState
+
+LOG_TAIL = 8192
+
+
+def collect(attempt_id: str) -> None:
+    """From an exit that was seen to the end of the attempt, in an order that a crash
+    between any two steps can not spoil: release, log, artifacts, evidence, remove
+    the container, judge."""
+    with attempt_lock(attempt_id) as held:
+        attempt = read(attempt_id) if held else None
+        if attempt is None:
+            return
+        if attempt.phase in (Phase.STARTING, Phase.RUNNING) and not _see_exit(attempt):
+            return
+        if attempt.phase == Phase.COLLECTING:
+            _gather(attempt)
+        if look(attempt) is not None:
+            node_runner().remove(attempt.container_name)
+        wipe(attempt)
+        if attempt.is_live:
+            reason, text = attempt.evidence["reason"], attempt.evidence["text"]
+            usage = usage_of(attempt)
+            lifecycle.finish(attempt, Reason(reason), text, usage=usage, by=BY)
+
+
+def _see_exit(attempt: Attempt) -> bool:
+    """Release on evidence: exited, or gone, or made and never started."""
+    found = look(attempt)
+    if found is not None and found.state is ContainerState.RUNNING:
+        return False
+    if attempt.phase == Phase.STARTING:
+        if found is None or found.state is ContainerState.CREATED:
+            return False  # launch looks into it
+        mark_running(attempt, found)
+    with transaction.atomic():
+        lifecycle.see_exit(attempt, by=BY)
+        release(attempt)
+    wake()
+    return True
+
+
+def _gather(attempt: Attempt) -> None:
+    found = look(attempt)
+    log = settings.DATA_ROOT / attempt.log_path
+    chunks = node_runner().logs(attempt.container_name, follow=False)
+    storage.complete_log(log, chunks if found else [], settings.LOG_CAP_MB)
+    ended = ending.judge(found, _known(attempt, log))
+    if ended.reason is Reason.COMPLETED:
+        ended = _take_in(attempt, ended)
+    lifecycle.record_evidence(
+        attempt,
+        exit_code=ended.exit_code,
+        evidence={**ended.evidence, "reason": ended.reason, "text": ended.text},
+        mean_utilisation=_mean_utilisation(attempt),
+    )
+
+
+def _known(attempt: Attempt, log: Path) -> ending.Known:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_TAIL))
+        tail = file.read().decode(errors="replace")
+    return ending.Known(
+        stop_reason=Reason(attempt.stop_reason) if attempt.stop_reason else None,
+        kill_seen=attempt.kill_seen_at is not None,
+        boot_changed=attempt.boot_id not in ("", boot_id()),
+        log_tail=tail,
+    )
+
+
+def _take_in(attempt: Attempt, ended: ending.Ending) -> ending.Ending:
+    try:
+        storage.take_in(work_folder(attempt) / "artifacts", attempt)
+    except storage.ArtifactCap as cap:
+        return ending.Ending(
+            reason=Reason.ARTIFACT_CAP, text=str(cap), exit_code=ended.exit_code
+        )
+    return ended
+
+
+def _mean_utilisation(attempt: Attempt) -> dict[str, float]:
+    samples = GpuSample.objects.filter(attempt=attempt, utilisation__isnull=False)
+    means = samples.values_list("gpu__uuid").annotate(mean=Avg("utilisation"))
+    return {uuid: round(mean, 1) for uuid, mean in means}

@@ -1,0 +1,197 @@
+"""Launch: from GPUs that are reserved to a container that runs, or to the reason."""
+
+import os
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from jobs import lifecycle, storage
+from jobs.models import Attempt
+from jobs.status import Phase, Reason
+from scheduler import ending, hostpolicy
+from scheduler.execution.ground import (
+    BY,
+    attempt_lock,
+    boot_id,
+    look,
+    node_runner,
+    read,
+    wipe,
+    work_folder,
+)
+from scheduler.models import ImageState, NodeImage
+from scheduler.reservation import release, usage_of, wake
+from scheduler.runner.base import (
+    ContainerState,
+    LaunchSpec,
+    Mount,
+    Observation,
+    RunnerFault,
+)
+
+
+def launch(attempt_id: str) -> None:
+    """starting -> running, or the end of the attempt if it can not be started."""
+    with attempt_lock(attempt_id) as held:
+        attempt = read(attempt_id) if held else None
+        if attempt is None or not attempt.is_live or attempt.phase != Phase.STARTING:
+            return
+        found = look(attempt)
+        if found is not None:
+            _settle(attempt, found)
+        elif attempt.stop_reason:
+            _end_unstarted(attempt, *_ordered(attempt))
+        else:
+            _create(attempt)
+
+
+def _ordered(attempt: Attempt) -> tuple[Reason, str]:
+    known = ending.Known(stop_reason=Reason(attempt.stop_reason))
+    ended = ending.judge(None, known)
+    return ended.reason, ended.text
+
+
+def _settle(attempt: Attempt, found: Observation) -> None:
+    """Adopt what runs or ran. What was only made is never started: the start of a
+    launcher that died may still be on its way inside the daemon."""
+    if found.state is ContainerState.CREATED:
+        node_runner().remove(attempt.container_name)
+        known = ending.Known()
+        ended = ending.judge(found, known)
+        _end_unstarted(attempt, ended.reason, ended.text)
+        return
+    mark_running(attempt, found)
+
+
+def mark_running(attempt: Attempt, found: Observation) -> None:
+    assert found.started_at is not None
+    lifecycle.mark_running(
+        attempt,
+        container_id=found.container_id,
+        image_digest=found.image_digest,
+        boot_id=boot_id(),
+        started_at=found.started_at,
+        by=BY,
+    )
+
+
+def _create(attempt: Attempt) -> None:
+    refusal = _refused_mount(attempt)
+    if refusal:
+        _end_unstarted(attempt, Reason.POLICY_DENIED, refusal)
+        return
+    spec = launch_spec(attempt)
+    _make_folders(spec)
+    storage.open_log(attempt)
+    try:
+        found = node_runner().launch(spec)
+    except RunnerFault as fault:
+        _after_fault(attempt, fault)
+        return
+    if found.nonce == attempt.nonce:
+        _settle(attempt, found)
+    else:
+        text = f"Another container is named {attempt.container_name}."
+        _end_unstarted(attempt, Reason.LAUNCH_FAULT, text)
+
+
+def _after_fault(attempt: Attempt, fault: RunnerFault) -> None:
+    """A launch that failed may have started all the same: look before judging.
+
+    Where even looking fails the GPUs stay reserved, and launch is asked for again.
+    """
+    found = look(attempt)
+    if found is not None and found.state is not ContainerState.CREATED:
+        _settle(attempt, found)
+        return
+    node_runner().remove(attempt.container_name)
+    reason = fault.reason
+    if reason is Reason.IMAGE_NOT_FOUND:
+        # It was there when the job was placed: look for it again, then try again.
+        NodeImage.objects.filter(
+            node__name=attempt.node, image=attempt.job.image
+        ).update(state=ImageState.WANTED, updated_at=timezone.now())
+        reason = Reason.LAUNCH_FAULT
+    _end_unstarted(attempt, reason, str(fault))
+
+
+def _end_unstarted(attempt: Attempt, reason: Reason, text: str) -> None:
+    wipe(attempt)
+    with transaction.atomic():
+        release(attempt)
+        usage = usage_of(attempt)
+        lifecycle.finish(attempt, reason, text, usage=usage, by=BY)
+    wake()
+
+
+def _refused_mount(attempt: Attempt) -> str:
+    refusals = (
+        hostpolicy.refusal_of_mount(volume["source"], settings.VOLUME_ROOTS)
+        for volume in attempt.job.volumes
+    )
+    return next(filter(None, refusals), "")
+
+
+def launch_spec(attempt: Attempt) -> LaunchSpec:
+    job = attempt.job
+    work = work_folder(attempt)
+    return LaunchSpec(
+        name=attempt.container_name,
+        job_id=str(job.pk),
+        attempt_number=attempt.number,
+        nonce=attempt.nonce,
+        image=job.image,
+        command=_command(job.command),
+        env={**job.env, **_given_env(attempt)},
+        gpu_uuids=tuple(job.assigned_gpu_uuids),
+        requests_devices=settings.INVENTORY != "simulated",
+        user=_user(attempt),
+        artifacts=work / "artifacts",
+        scratch=work / "scratch",
+        mounts=tuple(
+            Mount(
+                source=os.path.realpath(volume["source"]),
+                target=volume["target"],
+                read_only=volume["mode"] == "ro",
+            )
+            for volume in job.volumes
+        ),
+        cpus=job.cpus,
+        memory_mb=job.memory_mb,
+        shm_mb=job.shm_mb,
+        network=settings.NETWORK,
+        log_cap_mb=settings.LOG_CAP_MB,
+    )
+
+
+def _command(command: str | list[str] | None) -> tuple[str, ...] | None:
+    """A list is run as it is; a string by a shell, as in a Dockerfile."""
+    if command is None:
+        return None
+    return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+
+
+def _given_env(attempt: Attempt) -> dict[str, str]:
+    return {
+        "GPUJOBS_JOB_ID": str(attempt.job_id),
+        "GPUJOBS_ATTEMPT": str(attempt.number),
+        "GPUJOBS_GPU_COUNT": str(attempt.job.gpu_count),
+        "GPUJOBS_GPU_UUIDS": ",".join(attempt.job.assigned_gpu_uuids),
+    }
+
+
+def _user(attempt: Attempt) -> tuple[int, int]:
+    owner = attempt.job.owner
+    if owner.uid and owner.gid:
+        return owner.uid, owner.gid
+    uid, _, gid = settings.JOB_USER.partition(":")
+    return int(uid), int(gid)
+
+
+def _make_folders(spec: LaunchSpec) -> None:
+    for folder in (spec.artifacts, spec.scratch):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        if os.geteuid() == 0:
+            os.chown(folder, *spec.user)

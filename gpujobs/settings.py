@@ -3,6 +3,7 @@
 Every GPUJOBS_* name is listed in README.md; a test compares the two.
 """
 
+import hashlib
 import socket
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +32,8 @@ if len(SECRET_KEY) < 50:
         "example: export GPUJOBS_SECRET_KEY=$(python3 -c 'import secrets; "
         "print(secrets.token_urlsafe(50))'). `make demo` makes one for you."
     )
+# Tells our containers from those of another installation on the same host.
+INSTANCE = hashlib.sha256(SECRET_KEY.encode()).hexdigest()[:12]
 DEBUG = env.bool("GPUJOBS_DEBUG", default=False)
 ALLOWED_HOSTS = env.list("GPUJOBS_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"])
 # TLS is the shipped default; a first look over plain HTTP on loopback turns it off.
@@ -41,9 +44,14 @@ SECURE = env.bool("GPUJOBS_TLS", default=True)
 RUNNER = env("GPUJOBS_RUNNER", default="docker")
 INVENTORY = env("GPUJOBS_INVENTORY", default="nvml")
 DOCKER_URL = env("GPUJOBS_DOCKER_URL", default="unix:///var/run/docker.sock")
-JOB_USER = env("GPUJOBS_JOB_USER", default="10001:10001")
+# Never root. The process runner has no image in which another user could be known.
+JOB_USER = env(
+    "GPUJOBS_JOB_USER",
+    default="65534:65534" if RUNNER == "process" else "10001:10001",
+)
 NETWORK = env("GPUJOBS_NETWORK", default="bridge")
 VOLUME_ROOTS = [Path(p) for p in env.list("GPUJOBS_VOLUME_ROOTS", default=[])]
+ARTIFACT_CAP_MB = env.int("GPUJOBS_ARTIFACT_CAP_MB", default=51_200)
 LOG_CAP_MB = env.int("GPUJOBS_LOG_CAP_MB", default=16)
 HEADROOM_MB = env.int("GPUJOBS_HEADROOM_MB", default=0)
 FOREIGN_TOLERANCE_MB = env.int("GPUJOBS_FOREIGN_TOLERANCE_MB", default=512)
@@ -80,6 +88,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gpujobs.middleware.remember_address",
+    "gpujobs.middleware.use_time_zone",
 ]
 ROOT_URLCONF = "gpujobs.urls"
 WSGI_APPLICATION = "gpujobs.wsgi.application"
@@ -93,6 +102,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "gpujobs.context.site",
             ]
         },
     }
@@ -177,6 +187,9 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "jobs.api.problems.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
     "COERCE_DECIMAL_TO_STRING": False,
+    "DEFAULT_THROTTLE_RATES": {"login": "10/min", "register": "20/hour"},
+    # X-Forwarded-For is the client's to write; the peer's address is not.
+    "NUM_PROXIES": 0,
 }
 SIMPLE_JWT = {
     "ACCESS_TOKEN_LIFETIME": timedelta(minutes=15),
@@ -193,6 +206,12 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "PREPROCESSING_HOOKS": ["jobs.api.schema.of_version_1"],
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "jobs.api.schema.with_problems",
+    ],
 }
 
 # --- Task queue ----------------------------------------------------------------------

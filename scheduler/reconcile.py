@@ -102,3 +102,40 @@ def leftovers(
         if observation.name not in names
         and (observation.name, observation.nonce) in ours
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What is used on one GPU, told apart. MiB."""
+
+    foreign_mb: int
+    measured_mb: dict[str, int]  # by attempt id
+
+
+def attribute(
+    used_mb: int, processes: Iterable[tuple[str | None, int | None]], promised_mb: int
+) -> Use:
+    """Split a GPU's used VRAM between our attempts and processes outside.
+
+    `processes` are pairs of the attempt a process belongs to (None: it is foreign)
+    and its MiB (None: the driver does not say). A process in one of our containers is
+    never foreign, so what one of unknown size may use is not counted as foreign.
+    Where no process is listed at all, what our attempts were promised is theirs.
+    """
+    listed = list(processes)
+    ours: dict[str, int] = {}
+    unknown: set[str] = set()
+    for attempt, mb in listed:
+        if attempt is not None:
+            ours[attempt] = ours.get(attempt, 0) + (mb or 0)
+            if mb is None:
+                unknown.add(attempt)
+    rest = max(0, used_mb - sum(ours.values()))
+    if not listed:
+        return Use(foreign_mb=max(0, rest - promised_mb), measured_mb={})
+    if not unknown:
+        return Use(foreign_mb=rest, measured_mb=ours)
+    foreign = min(rest, sum(mb or 0 for attempt, mb in listed if attempt is None))
+    for attempt in unknown:
+        ours[attempt] += (rest - foreign) // len(unknown)
+    return Use(foreign_mb=foreign, measured_mb=ours)

@@ -1,0 +1,160 @@
+"""A node's GPUs: the inventory becomes rows, and what is used is told apart."""
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.utils import timezone
+
+from jobs import audit
+from jobs.models import Attempt
+from scheduler.inventory.base import (
+    Device,
+    DeviceSample,
+    Inventory,
+    InventoryUnavailable,
+)
+from scheduler.inventory.nvml import NvmlInventory
+from scheduler.inventory.simulated import SimulatedInventory
+from scheduler.models import GPU, Allocation, GpuSample, Node
+from scheduler.reconcile import Use, attribute
+
+logger = logging.getLogger(__name__)
+
+KEEP_SAMPLES = timedelta(hours=24)
+# A change of foreign use that may let a waiting job in or keep one out.
+NOTABLE_MB = 64
+
+
+def node_inventory() -> Inventory:
+    """The inventory that the settings choose; simulated GPUs are never a fallback."""
+    if settings.INVENTORY == "nvml":
+        return NvmlInventory()
+    if settings.INVENTORY == "simulated":
+        return SimulatedInventory(settings.NODE_NAME)
+    raise ImproperlyConfigured("GPUJOBS_INVENTORY is 'nvml' or 'simulated'.")
+
+
+class Hardware:
+    """Keeps GPU rows true. Each look returns whether the scheduler should look too."""
+
+    def __init__(
+        self, node: Node, inventory: Inventory, holder: Callable[[int], str | None]
+    ) -> None:
+        self._node = node
+        self._inventory = inventory
+        self._holder = holder
+        self.report = ""
+
+    def sync(self) -> bool:
+        """Make the rows match the devices that the driver lists."""
+        try:
+            devices = self._inventory.devices()
+        except InventoryUnavailable as fault:
+            return self._lost_sight(fault)
+        self.report = ""
+        before = self._present()
+        with transaction.atomic():
+            for device in devices:
+                self._write(device)
+            gone = self._node.gpus.exclude(uuid__in=[d.uuid for d in devices])
+            gone.update(is_present=False)
+        return self._present() != before
+
+    def _lost_sight(self, fault: InventoryUnavailable) -> bool:
+        """No answer is not an answer of no GPUs: no new job, and no judgement."""
+        self.report = str(fault)
+        return self._node.gpus.filter(is_present=True).update(is_present=False) > 0
+
+    def _present(self) -> set[tuple[str, int]]:
+        rows = self._node.gpus.filter(is_present=True)
+        return set(rows.values_list("uuid", "total_mb"))
+
+    def _write(self, device: Device) -> None:
+        seen = {
+            "node": self._node,
+            "index": device.index,
+            "name": device.name,
+            "total_mb": device.total_mb,
+            "reserved_mb": device.reserved_mb,
+            "pci_bus_id": device.pci_bus_id,
+            "nvlink_peers": list(device.nvlink_peers),
+            "is_present": True,
+        }
+        _, is_new = GPU.objects.update_or_create(
+            uuid=device.uuid,
+            defaults=seen,
+            create_defaults={**seen, "headroom_mb": settings.HEADROOM_MB},
+        )
+        if is_new:
+            by = f"supervisor on {self._node}"
+            audit.record("gpu.found", target=device.uuid, by=by, name=device.name)
+
+    def sample(self) -> bool:
+        """Measure; what each attempt uses goes to its allocation, the rest is foreign."""
+        try:
+            samples = self._inventory.sample()
+        except InventoryUnavailable as fault:
+            return self._lost_sight(fault)
+        gpus = {gpu.uuid: gpu for gpu in self._node.gpus.all()}
+        attempts = self._attempts()
+        now = timezone.now()
+        changed = False
+        for sample in samples:
+            if sample.uuid in gpus:
+                changed |= self._record(gpus[sample.uuid], sample, attempts)
+        # Seldom enough not to matter, often enough for the table to stay small.
+        GpuSample.objects.filter(at__lt=now - KEEP_SAMPLES).delete()
+        return changed
+
+    def _attempts(self) -> dict[str, Attempt]:
+        live = Attempt.objects.live().filter(node=self._node.name)
+        return {a.container_id: a for a in live if a.container_id}
+
+    def _record(
+        self, gpu: GPU, sample: DeviceSample, attempts: dict[str, Attempt]
+    ) -> bool:
+        live = list(Allocation.objects.live().filter(gpu=gpu))
+        owners = ((self._owner(p.pid, attempts), p.used_mb) for p in sample.processes)
+        promised = sum(allocation.vram_mb for allocation in live)
+        use = attribute(sample.used_mb or 0, owners, promised)
+        seen = {
+            "used_mb": sample.used_mb,
+            "utilisation": sample.utilisation,
+            "temperature": sample.temperature,
+            "power_w": sample.power_w,
+        }
+        GPU.objects.filter(pk=gpu.pk).update(
+            **seen, foreign_mb=use.foreign_mb, sampled_at=timezone.now()
+        )
+        GpuSample.objects.create(gpu=gpu, foreign_mb=use.foreign_mb, **seen)
+        self._measure(gpu, sample, live, use)
+        return abs(use.foreign_mb - gpu.foreign_mb) >= NOTABLE_MB
+
+    def _owner(self, pid: int, attempts: dict[str, Attempt]) -> str | None:
+        container = self._holder(pid)
+        attempt = attempts.get(container) if container else None
+        return str(attempt.pk) if attempt else None
+
+    def _measure(
+        self, gpu: GPU, sample: DeviceSample, live: Iterable[Allocation], use: Use
+    ) -> None:
+        for allocation in live:
+            measured = use.measured_mb.get(str(allocation.attempt_id), 0)
+            Allocation.objects.filter(pk=allocation.pk).update(measured_mb=measured)
+            GpuSample.objects.create(
+                gpu=gpu,
+                attempt_id=allocation.attempt_id,
+                used_mb=measured,
+                utilisation=sample.utilisation,
+            )
+            self._raise_peak(allocation, gpu.uuid, measured)
+
+    def _raise_peak(self, allocation: Allocation, uuid: str, measured: int) -> None:
+        attempt = allocation.attempt
+        if measured > attempt.peak_vram_mb.get(uuid, 0):
+            attempt.peak_vram_mb[uuid] = measured
+            attempt.save(update_fields=["peak_vram_mb"])

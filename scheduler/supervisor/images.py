@@ -1,0 +1,106 @@
+"""Images that queued jobs want: looked up, pulled while no GPU is held, told of."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.utils import timezone
+
+from jobs import lifecycle
+from jobs.models import Job
+from jobs.status import Reason, Status
+from scheduler.models import ImageState, Node, NodeImage
+from scheduler.runner.base import Runner, RunnerFault
+
+logger = logging.getLogger(__name__)
+
+MOST_PULLS = 2
+TRY_AGAIN = timedelta(seconds=60)
+# Endings that another try will not change: the job is told, and ends.
+_FINAL = (Reason.IMAGE_NOT_FOUND, Reason.IMAGE_AUTH)
+
+
+class Images:
+    def __init__(self, node: Node, runner: Runner, wake: Callable[[], None]) -> None:
+        self._node = node
+        self._runner = runner
+        self._wake = wake
+        self._pulling: set[str] = set()
+        # Pulls end in their threads; rows are written by the loop alone.
+        self._pulled: queue.SimpleQueue[tuple[str, str | RunnerFault]] = (
+            queue.SimpleQueue()
+        )
+
+    def turn(self) -> bool:
+        """Look after what the queue wants; True if an image became present."""
+        changed = self._write_down_pulls()
+        rows = {row.image: row for row in self._node.images.all()}
+        for image in self._wanted():
+            changed |= self._look_after(image, rows.get(image))
+        return changed
+
+    def _wanted(self) -> set[str]:
+        queued = Job.objects.filter(status=Status.QUEUED).exclude(image="")
+        return set(queued.order_by().values_list("image", flat=True).distinct()[:200])
+
+    def _look_after(self, image: str, row: NodeImage | None) -> bool:
+        if image in self._pulling or (row and not self._is_due(row)):
+            return False
+        if self._runner.has_image(image):
+            self._write(image, ImageState.PRESENT)
+            return True
+        if len(self._pulling) < MOST_PULLS:
+            self._write(image, ImageState.PULLING)
+            self._pulling.add(image)
+            threading.Thread(target=self._pull, args=[image], daemon=True).start()
+        return False
+
+    def _is_due(self, row: NodeImage) -> bool:
+        if row.state == ImageState.FAILED:
+            return timezone.now() - row.updated_at > TRY_AGAIN
+        return row.state != ImageState.PRESENT
+
+    def _pull(self, image: str) -> None:
+        try:
+            self._pulled.put((image, self._runner.pull(image)))
+        except RunnerFault as fault:
+            self._pulled.put((image, fault))
+        self._wake()
+
+    def _write_down_pulls(self) -> bool:
+        changed = False
+        while not self._pulled.empty():
+            image, outcome = self._pulled.get()
+            self._pulling.discard(image)
+            changed = True
+            if isinstance(outcome, str):
+                self._write(image, ImageState.PRESENT, digest=outcome)
+            elif outcome.reason in _FINAL:
+                self._give_up(image, outcome)
+            else:
+                self._write(image, ImageState.FAILED, text=str(outcome))
+        return changed
+
+    def _give_up(self, image: str, fault: RunnerFault) -> None:
+        self._node.images.filter(image=image).delete()
+        text = f"Image {image} can not be had: {fault}"
+        for job in Job.objects.filter(status=Status.QUEUED, image=image):
+            lifecycle.fail_queued(
+                job, fault.reason, text, by=f"supervisor on {self._node}"
+            )
+
+    def _write(
+        self, image: str, state: ImageState, *, digest: str = "", text: str = ""
+    ) -> None:
+        NodeImage.objects.update_or_create(
+            node=self._node,
+            image=image,
+            defaults={
+                "state": state,
+                "digest": digest,
+                "text": text,
+                "updated_at": timezone.now(),
+            },
+        )

@@ -1,0 +1,54 @@
+"""Logs while jobs run: a thread per container copies its bytes to the job's file."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from django.conf import settings
+
+from jobs.models import Attempt
+from jobs.storage import BoundedLog
+from scheduler.runner.base import Runner, RunnerFault
+
+logger = logging.getLogger(__name__)
+
+
+class LogFollowers:
+    """Threads know files and the runner, no rows.
+
+    A follower that ends wakes the loop, which looks at the container: the end of the
+    stream is a hint that it exited, never a proof.
+    """
+
+    def __init__(self, runner: Runner, wake: Callable[[], None]) -> None:
+        self._runner = runner
+        self._wake = wake
+        self._threads: dict[str, threading.Thread] = {}
+
+    def ensure(self, attempt: Attempt) -> None:
+        """Follow this running attempt, from where its file ends if it was before."""
+        name = attempt.container_name
+        thread = self._threads.get(name)
+        if thread is None or not thread.is_alive():
+            path = settings.DATA_ROOT / attempt.log_path
+            thread = threading.Thread(
+                target=self._follow, args=[name, path], name=name, daemon=True
+            )
+            self._threads[name] = thread
+            thread.start()
+
+    def forget_but(self, names: set[str]) -> None:
+        for name in self._threads.keys() - names:
+            del self._threads[name]
+
+    def _follow(self, name: str, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with BoundedLog(path, settings.LOG_CAP_MB, resume=True) as log:
+                for chunk in self._runner.logs(name, follow=True):
+                    log.write(chunk)
+        except RunnerFault as fault:
+            logger.warning("log of %s is not followed: %s", name, fault)
+        finally:
+            self._wake()

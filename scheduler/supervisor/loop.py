@@ -1,0 +1,224 @@
+"""One turn after another: look at everything, then ask for what is missing."""
+
+import fcntl
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from jobs import lifecycle
+from jobs.models import Attempt, Job
+from jobs.status import Phase, Reason, Status
+from scheduler.execution import BY, boot_id
+from scheduler.inventory.base import Inventory
+from scheduler.models import Node, NodeState
+from scheduler.queue import enqueue
+from scheduler.reconcile import Ask, Known, Task, leftovers, reconcile
+from scheduler.reservation import wake
+from scheduler.runner.base import ContainerState, Observation, Runner, RunnerFault
+from scheduler.supervisor.hardware import Hardware
+from scheduler.supervisor.images import Images
+from scheduler.supervisor.logs import LogFollowers
+
+logger = logging.getLogger(__name__)
+
+TURN_S = 1.0
+SAMPLE_EVERY = timedelta(seconds=2)
+SYNC_EVERY = timedelta(seconds=30)
+SAFETY_NET = timedelta(seconds=5)
+# What was asked for is asked again if it still stands after so long.
+ASK_AGAIN = timedelta(seconds=30)
+EVENTS_PAUSE_S = 1.0
+
+
+class AlreadySupervised(Exception):
+    """Another supervisor holds this node."""
+
+
+@contextmanager
+def the_only_one() -> Iterator[None]:
+    """Refuse a second supervisor of the node; the kernel frees the lock of a dead one."""
+    settings.RUN_ROOT.mkdir(parents=True, exist_ok=True)
+    with (settings.RUN_ROOT / "supervisor.lock").open("w") as file:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"Node {settings.NODE_NAME} has a supervisor already."
+            raise AlreadySupervised(text) from None
+        yield
+
+
+class Supervisor:
+    """Nothing it knows is lost with it: rows and containers tell all."""
+
+    def __init__(self, runner: Runner, inventory: Inventory) -> None:
+        self._runner = runner
+        self._node, _ = Node.objects.get_or_create(name=settings.NODE_NAME)
+        self._woken = threading.Event()
+        self._events: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._hardware = Hardware(self._node, inventory, runner.holder)
+        self._images = Images(self._node, runner, self.wake)
+        self._followers = LogFollowers(runner, self.wake)
+        self._asked: dict[Ask, datetime] = {}
+        self._due: dict[str, datetime] = {}
+        self.is_stopping = False
+
+    def wake(self) -> None:
+        """Let the next turn begin now; any thread may call it."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        self.is_stopping = True
+        self.wake()
+
+    def run(self) -> None:
+        """Turn until told to stop. Jobs go on without us."""
+        self._beat(NodeState.JOINING)
+        threading.Thread(target=self._watch_events, daemon=True).start()
+        while not self.is_stopping:
+            self._woken.clear()
+            self.turn()
+            self._woken.wait(TURN_S)
+        self._beat(NodeState.DOWN)
+
+    def turn(self) -> None:
+        """Look at hardware, images and containers; ask; say that we are there."""
+        report = ""
+        changed = self._is_due("sync", SYNC_EVERY) and self._hardware.sync()
+        if self._is_due("sample", SAMPLE_EVERY):
+            changed |= self._hardware.sample()
+        try:
+            self._note_kills()
+            self._reconcile()
+            changed |= self._images.turn()
+        except RunnerFault as fault:
+            report = str(fault)
+            logger.warning("the runner does not answer: %s", fault)
+        # A node is up only after a full reconcile, and only while it can run things.
+        changed |= self._beat(NodeState.JOINING if report else NodeState.UP, report)
+        if changed or (self._is_due("schedule", SAFETY_NET) and self._has_queue()):
+            wake()
+
+    def _is_due(self, what: str, every: timedelta) -> bool:
+        now = timezone.now()
+        if what in self._due and now < self._due[what]:
+            return False
+        self._due[what] = now + every
+        return True
+
+    def _has_queue(self) -> bool:
+        return Job.objects.filter(status=Status.QUEUED).exists()
+
+    def _beat(self, state: NodeState, report: str = "") -> bool:
+        """Write the heartbeat; True if the node became ready or ceased to be."""
+        Node.objects.filter(pk=self._node.pk).exclude(state=NodeState.DRAINING).update(
+            state=state
+        )
+        Node.objects.filter(pk=self._node.pk).update(
+            heartbeat_at=timezone.now(),
+            boot_id=boot_id(),
+            cpus=os.cpu_count() or 1,
+            memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+            reports=[text for text in (report, self._hardware.report) if text],
+        )
+        changed, self._node.state = self._node.state != state, state
+        return changed
+
+    # --- Containers ------------------------------------------------------------------
+
+    def _live(self) -> list[Attempt]:
+        rows = Attempt.objects.live().filter(node=self._node.name)
+        return list(rows.select_related("job"))
+
+    def _reconcile(self) -> None:
+        # Rows are read before containers: one that a row calls running was made
+        # before, so that not to find it means that it is gone.
+        live = self._live()
+        found = self._runner.observe()
+        attempts = {str(attempt.pk): attempt for attempt in live}
+        self._follow(live, found)
+        asks = reconcile(timezone.now(), map(known, live), found)
+        for ask in asks:
+            if ask.task is Task.EXPIRE:
+                lifecycle.request_stop(
+                    attempts[ask.attempt_id], Reason.TIMED_OUT, by=BY
+                )
+                self.wake()
+            else:
+                self._ask(ask)
+        self._sweep(live, found)
+        self._asked = {
+            ask: at for ask, at in self._asked.items() if _is_recent(at, ASK_AGAIN)
+        }
+
+    def _follow(self, live: list[Attempt], found: list[Observation]) -> None:
+        running = {o.name for o in found if o.state is ContainerState.RUNNING}
+        for attempt in live:
+            if attempt.phase == Phase.RUNNING and attempt.container_name in running:
+                self._followers.ensure(attempt)
+        self._followers.forget_but(running)
+
+    def _ask(self, ask: Ask) -> None:
+        if ask not in self._asked:
+            self._asked[ask] = timezone.now()
+            enqueue(ask.task, ask.attempt_id)
+
+    def _sweep(self, live: list[Attempt], found: list[Observation]) -> None:
+        """Containers of attempts that ended are collected once more: removed."""
+        names = {attempt.container_name for attempt in live}
+        strange = [o.nonce for o in found if o.name not in names]
+        ended = Attempt.objects.filter(nonce__in=strange, ended_at__isnull=False)
+        by_name = {a.container_name: a for a in ended}
+        pairs = [(name, a.nonce) for name, a in by_name.items()]
+        for left in leftovers(found, names, pairs):
+            attempt_id = str(by_name[left.name].pk)
+            self._ask(Ask(task=Task.COLLECT, attempt_id=attempt_id, stage="ended"))
+
+    # --- Events ----------------------------------------------------------------------
+
+    def _watch_events(self) -> None:
+        """A thread: what happens to containers, as it happens. A stream that ends,
+        in whatever way, is opened again."""
+        while not self.is_stopping:
+            try:
+                for event in self._runner.events():
+                    self._events.put(event)
+                    self.wake()
+            except RunnerFault as fault:
+                logger.warning("events of the runner ended: %s", fault)
+            time.sleep(EVENTS_PAUSE_S)
+
+    def _note_kills(self) -> None:
+        """A kill that no wish asked for: an exit after it is no success."""
+        while not self._events.empty():
+            action, name = self._events.get()
+            job_id, _, number = name.removeprefix("gpujob-").rpartition("-")
+            if action == "kill" and number.isdigit():
+                Attempt.objects.live().filter(
+                    job_id=job_id, number=number, stop_reason="", kill_seen_at=None
+                ).update(kill_seen_at=timezone.now())
+
+
+def known(attempt: Attempt) -> Known:
+    return Known(
+        attempt_id=str(attempt.pk),
+        name=attempt.container_name,
+        phase=Phase(attempt.phase),
+        reserved_at=attempt.created_at,
+        started_at=attempt.started_at,
+        timeout=timedelta(seconds=attempt.job.timeout_s),
+        grace=timedelta(seconds=attempt.job.grace_s),
+        stop_wanted=bool(attempt.stop_reason),
+        stop_sent_at=attempt.stop_sent_at,
+    )
+
+
+def _is_recent(at: datetime, age: timedelta) -> bool:
+    return timezone.now() - at < age

@@ -14,6 +14,9 @@ _SIGNALS = {1: "HUP", 2: "INT", 4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KIL
 _SIGNALS |= {11: "SEGV", 13: "PIPE", 15: "TERM"}
 _CUDA_OOM = ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAll")
 
+# With an init in the container the command is looked for only after the start.
+_INIT_FAILED = "[FATAL tini ("
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
@@ -74,11 +77,15 @@ def _seen(found: Observation | None, known: Known) -> tuple[Reason, str]:
 
 def _never_started(found: Observation) -> tuple[Reason, str]:
     """The exit code of a container that never ran tells why, not how it ended."""
-    if found.exit_code == 127:
-        return Reason.COMMAND_NOT_FOUND, f"The image has no such command. {found.error}"
-    if found.exit_code == 126:
-        return Reason.NOT_EXECUTABLE, f"The command can not be run. {found.error}"
+    if found.exit_code in (126, 127):
+        return _not_run(found.exit_code, found.error)
     return Reason.LAUNCH_FAULT, f"Its container was made but never ran. {found.error}"
+
+
+def _not_run(code: int, told: str) -> tuple[Reason, str]:
+    if code == 127:
+        return Reason.COMMAND_NOT_FOUND, f"The image has no such command. {told}"
+    return Reason.NOT_EXECUTABLE, f"The command can not be run. {told}"
 
 
 def _exited(found: Observation, known: Known) -> tuple[Reason, str]:
@@ -89,6 +96,8 @@ def _exited(found: Observation, known: Known) -> tuple[Reason, str]:
         return Reason.UNKNOWN, "It ended, and nobody saw with which exit code."
     if code == 137:
         return _killed(found)
+    if code in (126, 127) and _INIT_FAILED in known.log_tail:
+        return _not_run(code, known.log_tail.strip())
     if any(words in known.log_tail for words in _CUDA_OOM):
         return Reason.CUDA_OOM, (
             f"Exit code {code}, and its log says that the GPU's memory was not "

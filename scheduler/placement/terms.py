@@ -40,6 +40,14 @@ class Gpu:
         return max(0, self.total_mb - self.reserved_mb - self.headroom_mb)
 
     @property
+    def promised_mb(self) -> int:
+        return sum(holding.promised_mb for holding in self.holdings)
+
+    @property
+    def measured_mb(self) -> int:
+        return sum(holding.measured_mb for holding in self.holdings)
+
+    @property
     def need_mb(self) -> int:
         return sum(holding.need_mb for holding in self.holdings)
 

@@ -1,0 +1,17 @@
+from django.urls import URLPattern, re_path
+
+from jobs.urls import job_routes, page_routes
+from scheduler.api import GPUView, JobViewSet, NodeView
+from scheduler.views import SubmitView
+
+api_urlpatterns: list[URLPattern] = [
+    *job_routes(JobViewSet),
+    re_path(
+        r"^jobs/(?P<pk>[^/]+)/explain/?$",
+        JobViewSet.as_view({"get": "explain"}),
+        name="api-explain",
+    ),
+    re_path(r"^gpus/?$", GPUView.as_view(), name="api-gpus"),
+    re_path(r"^nodes/?$", NodeView.as_view(), name="api-nodes"),
+]
+page_urlpatterns: list[URLPattern] = page_routes(SubmitView)

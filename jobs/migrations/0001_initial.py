@@ -609,7 +609,12 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     models.Q(("gid__isnull", True), ("uid__isnull", True)),
-                    models.Q(("gid__gt", 0), ("uid__gt", 0)),
+                    models.Q(
+                        ("gid__gt", 0),
+                        ("gid__isnull", False),
+                        ("uid__gt", 0),
+                        ("uid__isnull", False),
+                    ),
                     _connector="OR",
                 ),
                 name="user_uid_and_gid",

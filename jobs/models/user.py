@@ -58,7 +58,7 @@ class User(AbstractBaseUser, PermissionsMixin):  # type: ignore[django-manager-m
             models.CheckConstraint(
                 name="user_uid_and_gid",
                 condition=Q(uid__isnull=True, gid__isnull=True)
-                | Q(uid__gt=0, gid__gt=0),
+                | Q(uid__isnull=False, gid__isnull=False, uid__gt=0, gid__gt=0),
             ),
         ]
 

@@ -1,0 +1,228 @@
+"""Wish against reality, by tables."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.status import Phase
+from scheduler.reconcile import Ask, Known, Task, Use, attribute, leftovers, reconcile
+from scheduler.runner.base import ContainerState, Observation
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+AGO = NOW - timedelta(minutes=10)
+RUNNING = Known(
+    attempt_id="a",
+    name="gpujob-a-1",
+    phase=Phase.RUNNING,
+    reserved_at=AGO,
+    started_at=AGO,
+    timeout=timedelta(hours=1),
+    grace=timedelta(seconds=10),
+)
+STARTING = replace(RUNNING, phase=Phase.STARTING, started_at=None, reserved_at=NOW)
+STOPPING = replace(RUNNING, stop_wanted=True)
+
+
+def seen(state: ContainerState) -> Observation:
+    return Observation(name="gpujob-a-1", nonce="n", container_id="c", state=state)
+
+
+CREATED, UP, EXITED = map(
+    seen, (ContainerState.CREATED, ContainerState.RUNNING, ContainerState.EXITED)
+)
+
+TABLE = [
+    ("its launch was asked for when it was placed: give it time", STARTING, None, None),
+    (
+        "its launch was lost: ask again",
+        replace(STARTING, reserved_at=AGO),
+        None,
+        Task.LAUNCH,
+    ),
+    ("its launcher died after the start: adopt it", STARTING, UP, Task.LAUNCH),
+    ("it is just being made", STARTING, CREATED, None),
+    (
+        "made and never started: launch looks into it",
+        replace(STARTING, reserved_at=AGO),
+        CREATED,
+        Task.LAUNCH,
+    ),
+    ("it ended before its row said running", STARTING, EXITED, Task.COLLECT),
+    (
+        "cancelled before its launch: launch ends it",
+        replace(STARTING, stop_wanted=True),
+        None,
+        Task.LAUNCH,
+    ),
+    ("it runs, all is well", RUNNING, UP, None),
+    ("it exited", RUNNING, EXITED, Task.COLLECT),
+    ("its container is gone", RUNNING, None, Task.COLLECT),
+    (
+        "its container is back to created: that is no run",
+        RUNNING,
+        CREATED,
+        Task.COLLECT,
+    ),
+    (
+        "its time is over",
+        replace(RUNNING, timeout=timedelta(minutes=10)),
+        UP,
+        Task.EXPIRE,
+    ),
+    (
+        "its time is not over yet",
+        replace(RUNNING, timeout=timedelta(minutes=10, seconds=1)),
+        UP,
+        None,
+    ),
+    ("a wish stands that was not sent", STOPPING, UP, Task.STOP),
+    (
+        "TERM was sent, the grace runs",
+        replace(STOPPING, stop_sent_at=NOW - timedelta(seconds=9)),
+        UP,
+        None,
+    ),
+    (
+        "the grace is over",
+        replace(STOPPING, stop_sent_at=NOW - timedelta(seconds=10)),
+        UP,
+        Task.STOP,
+    ),
+    ("stopped, and it exited", STOPPING, EXITED, Task.COLLECT),
+    (
+        "a wish and a time limit: the wish was first",
+        replace(STOPPING, timeout=timedelta(0)),
+        UP,
+        Task.STOP,
+    ),
+    (
+        "a crash during collect",
+        replace(RUNNING, phase=Phase.COLLECTING),
+        EXITED,
+        Task.COLLECT,
+    ),
+    (
+        "a crash after the container was removed",
+        replace(RUNNING, phase=Phase.JUDGING),
+        None,
+        Task.COLLECT,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "task"), [r[1:] for r in TABLE], ids=[r[0] for r in TABLE]
+)
+def test_what_is_asked_for(
+    known: Known, found: Observation | None, task: Task | None
+) -> None:
+    asks = reconcile(NOW, [known], [found] if found else [])
+    assert [ask.task for ask in asks] == ([task] if task else [])
+
+
+def test_a_stop_that_needs_more_is_another_ask_than_the_first() -> None:
+    later = replace(STOPPING, stop_sent_at=AGO)
+    (first,), (second,) = (reconcile(NOW, [k], [UP]) for k in (STOPPING, later))
+    assert first != second
+    assert first == Ask(task=Task.STOP, attempt_id="a", stage="running/False")
+
+
+class TestLeftovers:
+    def test_a_container_of_an_ended_attempt_is_one(self) -> None:
+        assert leftovers([EXITED], [], [("gpujob-a-1", "n")]) == [EXITED]
+
+    def test_one_of_a_live_attempt_is_not(self) -> None:
+        assert leftovers([UP], ["gpujob-a-1"], [("gpujob-a-1", "n")]) == []
+
+    @pytest.mark.parametrize("ours", [[], [("gpujob-a-1", "other")], [("x", "n")]])
+    def test_one_that_only_looks_like_ours_is_nobodys_to_touch(
+        self, ours: list[tuple[str, str]]
+    ) -> None:
+        assert leftovers([UP], [], ours) == []
+
+
+USES = [
+    ("nothing runs", 0, [], 0, Use(foreign_mb=0, measured_mb={})),
+    (
+        "a process started by hand",
+        5000,
+        [(None, 5000)],
+        0,
+        Use(foreign_mb=5000, measured_mb={}),
+    ),
+    (
+        "ours alone",
+        5000,
+        [("a", 5000)],
+        8000,
+        Use(foreign_mb=0, measured_mb={"a": 5000}),
+    ),
+    (
+        "ours in two processes, beside a foreign one",
+        9000,
+        [("a", 2000), ("a", 3000), (None, 4000)],
+        8000,
+        Use(foreign_mb=4000, measured_mb={"a": 5000}),
+    ),
+    (
+        "used by nobody who is listed: the rest is foreign",
+        9000,
+        [("a", 5000)],
+        8000,
+        Use(foreign_mb=4000, measured_mb={"a": 5000}),
+    ),
+    (
+        "ours, of a size that the driver does not tell: never foreign",
+        9000,
+        [("a", None)],
+        8000,
+        Use(foreign_mb=0, measured_mb={"a": 9000}),
+    ),
+    (
+        "ours of unknown size beside a foreign one of known size",
+        9000,
+        [("a", None), (None, 4000)],
+        8000,
+        Use(foreign_mb=4000, measured_mb={"a": 5000}),
+    ),
+    (
+        "two of ours of unknown size share the rest",
+        9000,
+        [("a", None), ("b", None)],
+        8000,
+        Use(foreign_mb=0, measured_mb={"a": 4500, "b": 4500}),
+    ),
+    (
+        "a driver that lists nothing: promises are ours",
+        9000,
+        [],
+        8000,
+        Use(foreign_mb=1000, measured_mb={}),
+    ),
+    (
+        "a driver that lists nothing, and nothing is ours",
+        9000,
+        [],
+        0,
+        Use(foreign_mb=9000, measured_mb={}),
+    ),
+    (
+        "more is listed than is used",
+        100,
+        [("a", 500)],
+        0,
+        Use(foreign_mb=0, measured_mb={"a": 500}),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("used", "processes", "promised", "use"),
+    [r[1:] for r in USES],
+    ids=[r[0] for r in USES],
+)
+def test_what_is_used_is_told_apart(
+    used: int, processes: list[tuple[str | None, int | None]], promised: int, use: Use
+) -> None:
+    assert attribute(used, processes, promised) == use

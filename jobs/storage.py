@@ -109,10 +109,13 @@ class BoundedLog:
     def _keep(self, chunk: bytes) -> None:
         self._tail.append(chunk)
         self._tail_size += len(chunk)
-        while self._tail_size - len(self._tail[0]) >= self._half:
-            gone = self._tail.popleft()
-            self._tail_size -= len(gone)
-            self._left_out += len(gone)
+        while (excess := self._tail_size - self._half) > 0:
+            oldest = self._tail.popleft()
+            if oldest[excess:]:
+                self._tail.appendleft(oldest[excess:])
+            gone = min(excess, len(oldest))
+            self._tail_size -= gone
+            self._left_out += gone
 
     def finish(self) -> None:
         """Write the tail; nothing may be written after."""

@@ -1,0 +1,267 @@
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs import storage
+from jobs.models import Artifact, Attempt, Job
+from jobs.storage import ArtifactCap, BoundedLog, complete_log, take_in
+from tests.factories import make_attempt, make_job
+
+MIB = 1024 * 1024
+
+
+class TestBoundedLog:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "1.log"
+
+    def test_what_is_within_the_cap_is_kept_byte_for_byte(self, path: Path) -> None:
+        with BoundedLog(path, 1) as log:
+            for chunk in (b"\xff\x00z\xc3", b"\xb3\n", b"", b"no newline"):
+                log.write(chunk)
+            log.finish()
+        assert path.read_bytes() == b"\xff\x00z\xc3\xb3\nno newline"
+
+    def test_it_can_be_read_while_it_grows(self, path: Path) -> None:
+        with BoundedLog(path, 1) as log:
+            log.write(b"first\n")
+            assert path.read_bytes() == b"first\n"
+
+    def test_of_more_head_and_tail_are_kept_and_the_cut_is_marked(
+        self, path: Path
+    ) -> None:
+        lines = [b"%07d\n" % n for n in range(400_000)]  # 3.05 MiB
+        with BoundedLog(path, 1) as log:
+            for line in lines:
+                log.write(line)
+            log.finish()
+        kept = path.read_bytes()
+        head, cut, tail = kept.partition(b"\n[gpujobs: ")
+        assert head == b"".join(lines)[: MIB // 2]
+        number, _, tail = tail.partition(b" bytes are left out here]\n")
+        assert len(head) + int(number) + len(tail) == 8 * len(lines)
+        assert b"".join(lines).endswith(tail)
+        assert len(tail) == MIB // 2
+
+    def test_one_huge_chunk_is_bounded_as_well(self, path: Path) -> None:
+        with BoundedLog(path, 1) as log:
+            for _ in range(64):
+                log.write(b"x" * MIB)
+            log.finish()
+        assert MIB < path.stat().st_size < MIB + 100
+
+    def test_resumed_it_takes_what_is_new_from_a_stream_read_again(
+        self, path: Path
+    ) -> None:
+        with BoundedLog(path, 1) as log:
+            log.write(b"one\ntw")
+        with BoundedLog(path, 1, resume=True) as log:
+            for chunk in (b"on", b"e\nt", b"wo\nthr", b"ee\n"):
+                log.write(chunk)
+        assert path.read_bytes() == b"one\ntwo\nthree\n"
+
+
+class TestCompleteLog:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "logs" / "1.log"
+
+    def chunks(self, *chunks: bytes) -> Iterator[bytes]:
+        yield from chunks
+
+    def test_nobody_followed_and_all_is_there(self, path: Path) -> None:
+        complete_log(path, self.chunks(b"a\n", b"b"), 1)
+        assert path.read_bytes() == b"a\nb"
+
+    def test_what_was_followed_is_the_beginning_of_what_is_kept(
+        self, path: Path
+    ) -> None:
+        path.parent.mkdir()
+        path.write_bytes(b"a\nb")
+        complete_log(path, self.chunks(b"a", b"\nb\nc\n"), 1)
+        assert path.read_bytes() == b"a\nb\nc\n"
+
+    def test_where_the_beginning_was_lost_what_was_followed_is_the_head(
+        self, path: Path
+    ) -> None:
+        path.parent.mkdir()
+        path.write_bytes(b"first\n")
+        complete_log(path, self.chunks(b"last but one\n", b"last\n"), 1)
+        assert path.read_bytes() == (
+            b"first\n\n[gpujobs: some bytes are lost here]\nlast but one\nlast\n"
+        )
+
+    def test_where_nothing_is_kept_any_more_what_was_followed_stays(
+        self, path: Path
+    ) -> None:
+        path.parent.mkdir()
+        path.write_bytes(b"first\n")
+        complete_log(path, self.chunks(), 1)
+        assert path.read_bytes() == b"first\n"
+
+    def test_twice_is_as_once(self, path: Path) -> None:
+        for _ in range(2):
+            complete_log(path, self.chunks(b"a\n" * MIB), 1)
+            size = path.stat().st_size
+        assert size == path.stat().st_size
+        assert path.read_bytes().count(b"left out") == 1
+
+
+@pytest.fixture
+def attempt(db: None) -> Attempt:
+    return make_attempt(make_job())
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    folder = tmp_path / "artifacts"
+    folder.mkdir()
+    return folder
+
+
+def shown(attempt: Attempt) -> dict[str, int]:
+    return dict(attempt.artifacts.values_list("path", "size"))
+
+
+class TestTakeIn:
+    def test_a_regular_file_is_moved_hashed_and_registered(
+        self, attempt: Attempt, left: Path, settings: Any
+    ) -> None:
+        (left / "out").mkdir()
+        (left / "out" / "metrics.json").write_bytes(b"{}")
+        take_in(left, attempt)
+        artifact = attempt.artifacts.get()
+        assert artifact.path == "out/metrics.json"
+        assert artifact.mime_type == "application/json"
+        assert artifact.sha256 == hashlib.sha256(b"{}").hexdigest()
+        stored = settings.DATA_ROOT / artifact.storage_path
+        assert stored.read_bytes() == b"{}"
+        assert not (left / "out" / "metrics.json").exists()
+        assert "metrics" not in artifact.storage_path
+
+    def test_nothing_but_regular_files_is_taken(
+        self, attempt: Attempt, left: Path, tmp_path: Path
+    ) -> None:
+        secret = tmp_path / "secret"
+        secret.mkdir()
+        (secret / "shadow").write_text("root")
+        (left / "link").symlink_to(secret / "shadow")
+        (left / "folder").symlink_to(secret)
+        (left / "loop").symlink_to(".")
+        os.mkfifo(left / "pipe")
+        (left / "empty").mkdir()
+        (left / "real").write_text("x")
+        take_in(left, attempt)
+        assert shown(attempt) == {"real": 1}
+
+    def test_a_folder_that_is_a_link_is_not_entered(
+        self, attempt: Attempt, left: Path, tmp_path: Path
+    ) -> None:
+        (left / "x").write_text("x")
+        (tmp_path / "swapped").symlink_to(left)
+        take_in(tmp_path / "swapped", attempt)
+        assert shown(attempt) == {}
+
+    @pytest.mark.parametrize(
+        ("name", "path"),
+        [
+            (b"a\nb", "a\nb"),
+            (b"-rf", "-rf"),
+            ("модель".encode(), "модель"),
+            (b"\xff\xfe", "\\xff\\xfe"),
+            (b"n" * 255, "n" * 255),
+            (b"<script>", "<script>"),
+        ],
+    )
+    def test_any_name_is_taken_and_stored_under_one_of_ours(
+        self, attempt: Attempt, left: Path, name: bytes, path: str
+    ) -> None:
+        with open(os.path.join(os.fsencode(left), name), "wb") as file:
+            file.write(b"x")
+        take_in(left, attempt)
+        artifact = attempt.artifacts.get()
+        assert artifact.path == path
+        assert Path(artifact.storage_path).name.isalnum()
+
+    def test_more_files_than_the_cap_are_refused(
+        self, attempt: Attempt, left: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(storage, "MAX_FILES", 3)
+        for number in range(4):
+            (left / str(number)).touch()
+        with pytest.raises(ArtifactCap, match="Leave less there"):
+            take_in(left, attempt)
+
+    def test_a_sparse_file_counts_with_its_size(
+        self, attempt: Attempt, left: Path, settings: Any
+    ) -> None:
+        settings.ARTIFACT_CAP_MB = 10
+        with (left / "sparse").open("wb") as file:
+            file.truncate(2**40)
+        with pytest.raises(ArtifactCap):
+            take_in(left, attempt)
+
+    def test_folders_deeper_than_the_cap_are_refused(
+        self, attempt: Attempt, left: Path
+    ) -> None:
+        deep = left.joinpath(*["d"] * 40)
+        deep.mkdir(parents=True)
+        (deep / "x").touch()
+        with pytest.raises(ArtifactCap, match="deeper than 32"):
+            take_in(left, attempt)
+
+    def test_no_folder_at_all_is_no_artifact(
+        self, attempt: Attempt, left: Path
+    ) -> None:
+        take_in(left / "gone", attempt)
+        assert shown(attempt) == {}
+
+    def test_a_second_call_finishes_what_a_first_one_began(
+        self, attempt: Attempt, left: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("a", "b", "c"):
+            (left / name).write_text(name)
+        moved: list[str] = []
+        move = storage._move
+
+        def crash_at_the_second(name: str, fd: int, target: Path) -> None:
+            moved.append(name)
+            if len(moved) == 2:
+                raise KeyboardInterrupt
+            move(name, fd, target)
+
+        monkeypatch.setattr(storage, "_move", crash_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            take_in(left, attempt)
+        monkeypatch.setattr(storage, "_move", move)
+        take_in(left, attempt)
+        assert shown(attempt) == {"a": 1, "b": 1, "c": 1}
+        assert not Artifact.objects.filter(sha256="").exists()
+
+
+class TestFilesOfAJob:
+    def test_the_link_names_the_log_of_the_latest_attempt(
+        self, attempt: Attempt, settings: Any
+    ) -> None:
+        storage.open_log(attempt)
+        link = settings.DATA_ROOT / attempt.job.log_path
+        (settings.DATA_ROOT / attempt.log_path).write_text("of attempt 1")
+        assert link.read_text() == "of attempt 1"
+        attempt.number, attempt.log_path = 2, f"logs/{attempt.job_id}/2.log"
+        storage.open_log(attempt)
+        assert link.read_text() == ""
+
+    def test_they_go_with_the_job(
+        self, attempt: Attempt, left: Path, settings: Any
+    ) -> None:
+        storage.open_log(attempt)
+        (left / "x").write_text("x")
+        take_in(left, attempt)
+        job_id = Job.objects.get().pk
+        storage.remove_files(job_id)
+        storage.remove_files(job_id)
+        assert not list(settings.DATA_ROOT.glob(f"*/{job_id}*"))

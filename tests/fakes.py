@@ -1,0 +1,97 @@
+"""A runner that keeps its containers in a dictionary, and fails when it is told to.
+
+tests/contracts holds it to the same cases as the real ones.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from jobs.status import Reason
+from scheduler.runner.base import ContainerState, LaunchSpec, Observation, RunnerFault
+
+
+class FakeRunner:
+    def __init__(self) -> None:
+        self.containers: dict[str, Observation] = {}
+        self.specs: dict[str, LaunchSpec] = {}
+        self.output: dict[str, bytes] = {}
+        self.images: set[str] = set()
+        self.starts: list[str] = []
+        self.signals: list[tuple[str, bool]] = []
+        # The next call of a verb raises its fault, before or after its effect.
+        self.faults: dict[str, RunnerFault] = {}
+        self.late_faults: dict[str, RunnerFault] = {}
+
+    def _fail(self, verb: str, faults: dict[str, RunnerFault]) -> None:
+        if fault := faults.pop(verb, None):
+            raise fault
+
+    def has_image(self, image: str) -> bool:
+        self._fail("has_image", self.faults)
+        return image in self.images
+
+    def pull(self, image: str) -> str:
+        self._fail("pull", self.faults)
+        self.images.add(image)
+        return f"sha256:{image}"
+
+    def launch(self, spec: LaunchSpec) -> Observation:
+        if spec.name in self.containers:
+            return self.containers[spec.name]
+        if not spec.command or spec.command[0].startswith("/no/"):
+            raise RunnerFault(Reason.COMMAND_NOT_FOUND, "no such command")
+        self.create(spec)
+        self._fail("launch", self.faults)
+        self.specs[spec.name] = spec
+        self.starts.append(spec.name)
+        self.change(spec.name, state=ContainerState.RUNNING, exit_code=None)
+        self._fail("launch", self.late_faults)
+        return self.containers[spec.name]
+
+    def create(self, spec: LaunchSpec) -> None:
+        self.containers[spec.name] = Observation(
+            name=spec.name,
+            nonce=spec.nonce,
+            container_id=(spec.nonce * 2)[:64],
+            state=ContainerState.CREATED,
+            exit_code=0,
+        )
+
+    def change(self, name: str, **fields: object) -> None:
+        fields.setdefault("started_at", datetime.now(UTC))
+        self.containers[name] = replace(self.containers[name], **fields)  # type: ignore[arg-type]
+
+    def end(self, name: str, exit_code: int = 0, **fields: object) -> None:
+        started_at = self.containers[name].started_at
+        self.change(
+            name,
+            state=ContainerState.EXITED,
+            exit_code=exit_code,
+            started_at=started_at,
+            finished_at=datetime.now(UTC),
+            **fields,
+        )
+
+    def observe(self, name: str | None = None) -> list[Observation]:
+        self._fail("observe", self.faults)
+        return [o for o in self.containers.values() if name in (None, o.name)]
+
+    def stop(self, name: str, *, force: bool) -> None:
+        found = self.containers.get(name)
+        if found and found.state is ContainerState.RUNNING:
+            self.signals.append((name, force))
+            self.end(name, 137 if force else 143)
+
+    def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
+        yield self.output.get(name, b"")
+
+    def remove(self, name: str) -> None:
+        self._fail("remove", self.faults)
+        self.containers.pop(name, None)
+
+    def holder(self, pid: int) -> str | None:
+        return None
+
+    def events(self) -> Iterator[tuple[str, str]]:
+        return iter(())

@@ -1,0 +1,80 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import django_filters
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db.models import QuerySet
+from django_filters.rest_framework import DjangoFilterBackend
+from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.request import Request
+from rest_framework.settings import api_settings
+from rest_framework.views import APIView
+
+from jobs.models import Job
+from jobs.models.job import choices
+from jobs.status import Status
+
+# Years that can be shown in every time zone without leaving the calendar.
+SANE_TIMES = [
+    MinValueValidator(datetime(1970, 1, 1, tzinfo=UTC)),
+    MaxValueValidator(datetime(9000, 1, 1, tzinfo=UTC)),
+]
+
+
+class StrictFilterBackend(DjangoFilterBackend):
+    """django-filter's backend, which refuses a parameter that no filter knows.
+
+    A misspelt filter would otherwise answer with every row. Views without a filterset
+    are left alone.
+    """
+
+    def filter_queryset(
+        self, request: Request, queryset: QuerySet[Any], view: APIView
+    ) -> QuerySet[Any]:
+        filterset = self.get_filterset(request, queryset, view)
+        if filterset is not None:
+            refuse_unknown(request, {*filterset.filters, *_page_parameters(view)})
+        return super().filter_queryset(request, queryset, view)
+
+
+def _page_parameters(view: APIView) -> set[str]:
+    paginator = getattr(view, "paginator", None)
+    if paginator is None:
+        return set()
+    return {paginator.page_query_param, paginator.page_size_query_param}
+
+
+def refuse_unknown(request: Request, known: set[str]) -> None:
+    unknown = set(request.query_params) - known - {api_settings.URL_FORMAT_OVERRIDE}
+    if unknown:
+        text = f"There is no such parameter. Known are {', '.join(sorted(known))}."
+        error = ErrorDetail(text, "unknown_parameter")
+        raise ValidationError({name: [error] for name in sorted(unknown)})
+
+
+class StableOrdering(django_filters.OrderingFilter):
+    def filter(self, qs: QuerySet[Any], value: list[str] | None) -> QuerySet[Any]:
+        """Break ties by id, so that no row is on two pages or on none."""
+        ordered = super().filter(qs, value)
+        return ordered.order_by(*ordered.query.order_by, "id") if value else ordered
+
+
+class JobFilter(django_filters.FilterSet):
+    # SQLite refuses patterns of 50,000 bytes: what is searched for has a bound.
+    name = django_filters.CharFilter(lookup_expr="icontains", max_length=100)
+    image = django_filters.CharFilter(lookup_expr="icontains", max_length=255)
+    model_name = django_filters.CharFilter(max_length=100)
+    status = django_filters.MultipleChoiceFilter(choices=choices(Status))
+    created_after = django_filters.IsoDateTimeFilter(
+        field_name="created_at", lookup_expr="gte", validators=SANE_TIMES
+    )
+    created_before = django_filters.IsoDateTimeFilter(
+        field_name="created_at", lookup_expr="lt", validators=SANE_TIMES
+    )
+    ordering = StableOrdering(
+        fields=("created_at", "started_at", "finished_at", "priority", "name", "status")
+    )
+
+    class Meta:
+        model = Job
+        fields: list[str] = []

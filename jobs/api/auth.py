@@ -1,0 +1,215 @@
+import hashlib
+from typing import Any, cast
+
+from django.conf import settings
+from django.contrib.auth import authenticate
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db import IntegrityError, transaction
+from drf_spectacular.utils import extend_schema, inline_serializer
+from rest_framework import serializers
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.throttling import SimpleRateThrottle
+from rest_framework.views import APIView
+from rest_framework_simplejwt.authentication import JWTAuthentication
+from rest_framework_simplejwt.exceptions import TokenError
+from rest_framework_simplejwt.tokens import RefreshToken
+
+from jobs import audit
+from jobs.api.fields import Strict, StrictChar
+from jobs.api.problems import Forbidden
+from jobs.api.serializers import UserSerializer
+from jobs.models import User
+
+TokenPair = inline_serializer(
+    "TokenPair",
+    {
+        "access_token": serializers.CharField(),
+        "token_type": serializers.CharField(default="bearer"),
+        "refresh_token": serializers.CharField(),
+        "expires_in": serializers.IntegerField(help_text="Seconds."),
+    },
+)
+
+
+class LoginSerializer(Strict):
+    email = StrictChar(max_length=254)
+    password = StrictChar(max_length=1024)
+
+
+class RefreshSerializer(Strict):
+    refresh_token = StrictChar(max_length=4096)
+
+
+class RegisterSerializer(Strict, serializers.ModelSerializer[User]):
+    password = StrictChar(max_length=1024, write_only=True)
+
+    class Meta:
+        model = User
+        fields = ["email", "password", "name"]
+        # The model's own rule misses another spelling of the same address.
+        extra_kwargs: dict[str, Any] = {"email": {"validators": []}}
+
+    def validate_email(self, value: str) -> str:
+        if User.objects.filter(email__iexact=value).exists():
+            raise email_taken()
+        return value
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        user = User(email=attrs["email"], name=attrs.get("name", ""))
+        try:
+            validate_password(attrs["password"], user)
+        except DjangoValidationError as exc:
+            detail = serializers.as_serializer_error(exc)
+            raise serializers.ValidationError(
+                {"password": detail["non_field_errors"]}
+            ) from exc
+        return attrs
+
+
+def email_taken() -> serializers.ValidationError:
+    text = "There is an account of this address. Log in instead."
+    return serializers.ValidationError(text, "email_taken")
+
+
+class ByAddress(SimpleRateThrottle):
+    scope = "register"
+
+    def get_cache_key(self, request: Request, view: APIView) -> str:
+        return f"throttle-{self.scope}-{self.get_ident(request)}"
+
+
+class ByAddressAndAccount(SimpleRateThrottle):
+    """Slows guessing at one account without locking its owner out elsewhere."""
+
+    scope = "login"
+
+    def get_cache_key(self, request: Request, view: APIView) -> str:
+        # A dictionary: the parser takes nothing else.
+        account = str(dict(request.data).get("email", "")).casefold().encode()
+        digest = hashlib.sha256(account).hexdigest()  # any text, as a cache's key
+        return f"throttle-{self.scope}-{self.get_ident(request)}-{digest}"
+
+
+class OpenView(APIView):
+    """For who has not logged in yet: a stale token does not stand in the way."""
+
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+    def get_authenticate_header(self, request: Request) -> str:
+        # Without it the framework turns each 401 into a 403.
+        return 'Bearer realm="api"'
+
+
+class RegisterView(OpenView):
+    throttle_classes = (ByAddress,)
+
+    @extend_schema(request=RegisterSerializer, responses={201: UserSerializer})
+    def post(self, request: Request) -> Response:
+        """Opens an account, where the operator lets anybody do so."""
+        if settings.REGISTRATION != "open":
+            raise Forbidden(
+                "Ask an operator of this site for an account.", "registration_closed"
+            )
+        serializer = RegisterSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        user = _register(**serializer.validated_data)
+        return Response(UserSerializer(user).data, status=201)
+
+
+def _register(email: str, password: str, name: str = "") -> User:
+    try:
+        with transaction.atomic():
+            user = User.objects.create_user(email, password, name=name)
+            audit.record("user.registered", target=user, by=user)
+    except IntegrityError as exc:  # registered by somebody else at the same time
+        raise serializers.ValidationError({"email": email_taken().detail}) from exc
+    return user
+
+
+class LoginView(OpenView):
+    throttle_classes = (ByAddressAndAccount,)
+
+    @extend_schema(request=LoginSerializer, responses=TokenPair)
+    def post(self, request: Request) -> Response:
+        """Gives an access token of minutes, and a refresh token for the next one."""
+        serializer = LoginSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        email = serializer.validated_data["email"]
+        user = authenticate(
+            request, username=email, password=serializer.validated_data["password"]
+        )
+        if not isinstance(user, User):
+            audit.record("user.login_failed", target=email, by="anonymous")
+            # One text for unknown, wrong and suspended: it confirms no account.
+            raise AuthenticationFailed(
+                "E-mail address or password is wrong.", "bad_credentials"
+            )
+        with transaction.atomic():
+            audit.record("user.logged_in", target=user, by=user)
+            return Response(_pair(user))
+
+
+def _pair(user: User) -> dict[str, Any]:
+    refresh = RefreshToken.for_user(user)
+    access = refresh.access_token
+    return {
+        "access_token": str(access),
+        "token_type": "bearer",
+        "refresh_token": str(refresh),
+        "expires_in": int(access.lifetime.total_seconds()),
+    }
+
+
+class RefreshView(OpenView):
+    @extend_schema(request=RefreshSerializer, responses=TokenPair)
+    def post(self, request: Request) -> Response:
+        """A refresh token works once; its answer holds the next."""
+        with transaction.atomic():
+            return Response(_pair(_spend(request)))
+
+
+class LogoutView(OpenView):
+    @extend_schema(request=RefreshSerializer, responses={204: None})
+    def post(self, request: Request) -> Response:
+        """Ends the refresh token; access tokens made from it end within minutes."""
+        with transaction.atomic():
+            user = _spend(request)
+            audit.record("user.logged_out", target=user, by=user)
+        return Response(status=204)
+
+
+def _spend(request: Request) -> User:
+    """Blacklist the refresh token in the body and return whose it was."""
+    serializer = RefreshSerializer(data=request.data)
+    serializer.is_valid(raise_exception=True)
+    try:
+        token = RefreshToken(serializer.validated_data["refresh_token"])
+        # Refuses the suspended, and tokens from before a change of the password.
+        user = JWTAuthentication().get_user(token)
+    except (TokenError, AuthenticationFailed) as exc:
+        raise _bad_token() from exc
+    # Annotated as one row, it returns what get_or_create does.
+    _, is_first = cast(tuple[object, bool], token.blacklist())
+    if not is_first:  # spent by another request since it was looked at
+        raise _bad_token()
+    assert isinstance(user, User)
+    return user
+
+
+def _bad_token() -> AuthenticationFailed:
+    return AuthenticationFailed(
+        "The refresh token is used, expired or not ours. Log in again.", "bad_token"
+    )
+
+
+class MeView(APIView):
+    @extend_schema(responses=UserSerializer)
+    def get(self, request: Request) -> Response:
+        """Who you are logged in as."""
+        assert isinstance(request.user, User)
+        return Response(UserSerializer(request.user).data)

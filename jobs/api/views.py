@@ -1,0 +1,259 @@
+import re
+from typing import Any
+
+from django.db import DatabaseError, IntegrityError, connection
+from django.db.models import QuerySet
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.generics import get_object_or_404
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.permissions import AllowAny
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.views import APIView
+from rest_framework.viewsets import GenericViewSet
+
+from jobs import lifecycle
+from jobs.api import artifacts, logs
+from jobs.api.fields import Strict
+from jobs.api.filters import JobFilter, refuse_unknown
+from jobs.api.pagination import Pages
+from jobs.api.problems import Conflict, Unavailable, Unplaceable
+from jobs.api.serializers import (
+    AttemptSerializer,
+    EventSerializer,
+    JobSerializer,
+    JobSubmitSerializer,
+    ResultSerializer,
+)
+from jobs.models import Job, User
+
+PAGE_PARAMETERS = {Pages.page_query_param, Pages.page_size_query_param}
+IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,100}")
+KEY_HEADER = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="Sent again with the same key, a spec is answered with the first job.",
+)
+LOG_HEADERS = [
+    OpenApiParameter(
+        name, kind, OpenApiParameter.HEADER, description=text, response=[200]
+    )
+    for name, kind, text in [
+        ("X-Log-Offset", int, "The offset to ask for next."),
+        ("X-Log-Size", int, "Bytes in the log so far."),
+        ("X-Log-Complete", bool, "true: the job ended and this was the last of it."),
+    ]
+]
+
+
+class AnyAccept(DefaultContentNegotiation):
+    """For answers that are no rendered data: bytes come whatever is accepted."""
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type
+
+
+class JobViewSet(GenericViewSet[Job]):
+    """Jobs as their owners and operators see them; to all others they do not exist.
+
+    The scheduler extends this: it overrides `admit`, and adds what needs the hardware.
+    """
+
+    queryset = Job.objects.none()
+    filterset_class = JobFilter
+    # Query parameters of `create`, which a subclass may add to.
+    create_parameters: frozenset[str] = frozenset()
+
+    @property
+    def me(self) -> User:
+        assert isinstance(self.request.user, User)
+        return self.request.user
+
+    def get_queryset(self) -> QuerySet[Job]:
+        return Job.objects.visible_to(self.request.user).select_related("owner")
+
+    def get_object(self) -> Job:
+        # The filters are the list's: on one job they would only hide it.
+        return get_object_or_404(self.get_queryset(), pk=self.kwargs["pk"])
+
+    def get_serializer_class(self) -> type[serializers.BaseSerializer[Any]]:
+        submits = self.action in ("create", "metadata")
+        return JobSubmitSerializer if submits else JobSerializer
+
+    def admit(self, spec: dict[str, Any]) -> None:
+        """Refuse a spec that can not be run here, before it is queued.
+
+        Raises Unplaceable, or another APIException. `spec` is not to be changed.
+        """
+        if model_name := spec.get("model_name"):
+            raise Unplaceable(
+                f"There is no policy named {model_name}. See /api/v1/policies.",
+                "unknown_model",
+            )
+
+    def read_spec(self) -> dict[str, Any]:
+        """The validated spec in the request's body; raises ValidationError."""
+        serializer = JobSubmitSerializer(
+            data=self.request.data, context=self.get_serializer_context()
+        )
+        serializer.is_valid(raise_exception=True)
+        return serializer.validated_data
+
+    @extend_schema(
+        request=JobSubmitSerializer,
+        responses={201: JobSerializer, 200: JobSerializer},
+        parameters=[KEY_HEADER],
+    )
+    def create(self, request: Request) -> Response:
+        refuse_unknown(request, set(self.create_parameters))
+        job, is_new = self._submit_once(self.read_spec(), _idempotency_key(request))
+        response = self._answer(job, 201 if is_new else 200)
+        response["Location"] = reverse("api-job", [job.pk], request=request)
+        return response
+
+    def _submit_once(self, spec: dict[str, Any], key: str | None) -> tuple[Job, bool]:
+        if first := self._first_of(key, spec):
+            return first, False
+        self.admit(spec)
+        try:
+            return lifecycle.submit(by=self.me, idempotency_key=key, **spec), True
+        except IntegrityError:
+            # The same request came twice at once, and the other one was first.
+            if first := self._first_of(key, spec):
+                return first, False
+            raise
+
+    def _first_of(self, key: str | None, spec: dict[str, Any]) -> Job | None:
+        mine = self.get_queryset().filter(owner=self.me)
+        first = mine.filter(idempotency_key=key).first() if key else None
+        wanted = Job(**spec)
+        names = JobSubmitSerializer.Meta.fields
+        if first and any(getattr(first, n) != getattr(wanted, n) for n in names):
+            raise Conflict(
+                "This Idempotency-Key was used for another spec. Take a new key.",
+                "idempotency_conflict",
+                job_id=str(first.pk),
+            )
+        return first
+
+    def list(self, request: Request) -> Response:
+        page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        return self.get_paginated_response(self.get_serializer(page, many=True).data)
+
+    def retrieve(self, request: Request, pk: str) -> Response:
+        return self._answer(self.get_object())
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: Request, pk: str) -> Response:
+        lifecycle.delete(self.get_object(), by=self.me)
+        return Response(status=204)
+
+    @extend_schema(request=None, responses=JobSerializer)
+    def cancel(self, request: Request, pk: str) -> Response:
+        """Ends a queued job at once; asks a starting or running one to stop."""
+        return self._answer(lifecycle.request_cancel(self.get_object(), by=self.me))
+
+    @extend_schema(
+        parameters=[logs.LogQuery, *LOG_HEADERS],
+        responses={(200, "text/plain"): OpenApiTypes.STR},
+    )
+    def logs(self, request: Request, pk: str) -> HttpResponseBase:
+        """stdout and stderr of the latest attempt, from an offset on."""
+        return logs.answer(self.get_object(), _query(logs.LogQuery, request))
+
+    @extend_schema(filters=False, responses=EventSerializer(many=True))
+    def events(self, request: Request, pk: str) -> Response:
+        return self._page(self.get_object().events.all(), EventSerializer)
+
+    @extend_schema(filters=False, responses=AttemptSerializer(many=True))
+    def attempts(self, request: Request, pk: str) -> Response:
+        return self._page(self.get_object().attempts.all(), AttemptSerializer)
+
+    @extend_schema(responses=ResultSerializer)
+    def artifact(self, request: Request, pk: str) -> Response:
+        """What the job left in /artifacts, once it has succeeded."""
+        return Response(ResultSerializer(artifacts.result_of(self.get_object())).data)
+
+    @extend_schema(
+        parameters=[artifacts.DownloadQuery],
+        responses={(200, artifacts.OCTETS): OpenApiTypes.BINARY},
+    )
+    def artifact_download(self, request: Request, pk: str) -> HttpResponseBase:
+        """The file; of several, a zip or the one whose `path` is given."""
+        query = _query(artifacts.DownloadQuery, request)
+        result = artifacts.result_of(self.get_object())
+        return artifacts.download(result, query.get("path"))
+
+    def _answer(self, job: Job, status: int = 200) -> Response:
+        context = self.get_serializer_context()
+        return Response(JobSerializer(job, context=context).data, status=status)
+
+    def _page(
+        self, rows: QuerySet[Any], serializer: type[serializers.ModelSerializer[Any]]
+    ) -> Response:
+        refuse_unknown(self.request, PAGE_PARAMETERS)
+        page = self.paginate_queryset(rows)
+        return self.get_paginated_response(serializer(page, many=True).data)
+
+
+def _idempotency_key(request: Request) -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
+        raise ValidationError(
+            {"Idempotency-Key": "Use 1 to 100 printable ASCII characters, no space."},
+            "bad_idempotency_key",
+        )
+    return key
+
+
+def _query(serializer: type[Strict], request: Request) -> dict[str, Any]:
+    # A plain dict: of a QueryDict, a missing boolean would read as false.
+    query = serializer(data=request.query_params.dict())
+    query.is_valid(raise_exception=True)
+    return query.validated_data
+
+
+class PolicyView(APIView):
+    """The policies that a `model_name` may name: none, until routing is built in."""
+
+    pagination_class = Pages
+
+    @extend_schema(
+        responses=inline_serializer(
+            "Policy", {"name": serializers.CharField()}, many=True
+        )
+    )
+    def get(self, request: Request) -> Response:
+        refuse_unknown(request, PAGE_PARAMETERS)
+        pages = self.pagination_class()
+        pages.paginate_queryset([], request, view=self)
+        return pages.get_paginated_response([])
+
+
+class HealthView(APIView):
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+    @extend_schema(
+        responses=inline_serializer(
+            "Health",
+            {"status": serializers.CharField(), "database": serializers.CharField()},
+        )
+    )
+    def get(self, request: Request) -> Response:
+        """For load balancers: says nothing about hosts, asks for no login."""
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+        except DatabaseError as exc:
+            raise Unavailable("The database does not answer.", "no_database") from exc
+        return Response({"status": "ok", "database": "ok"})

@@ -1,6 +1,7 @@
 """What every runner does: the same cases over the fake, processes and Docker."""
 
 import inspect
+import json
 import os
 import secrets
 import tempfile
@@ -287,7 +288,7 @@ class TestProcesses:
         runner.launch(sh(spec, "exit 0"))
         ended(runner, spec.name)
         pid = work / "processes" / spec.name / "pid"
-        pid.write_text('{"pid": %d, "born": "1"}' % os.getpid())
+        pid.write_text(json.dumps({"pid": os.getpid(), "born": "1"}))
         assert runner.observe(spec.name)[0].state is ContainerState.EXITED
         runner.stop(spec.name, force=True)
 

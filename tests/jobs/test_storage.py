@@ -40,7 +40,7 @@ class TestBoundedLog:
                 log.write(line)
             log.finish()
         kept = path.read_bytes()
-        head, cut, tail = kept.partition(b"\n[gpujobs: ")
+        head, _, tail = kept.partition(b"\n[gpujobs: ")
         assert head == b"".join(lines)[: MIB // 2]
         number, _, tail = tail.partition(b" bytes are left out here]\n")
         assert len(head) + int(number) + len(tail) == 8 * len(lines)

@@ -1,4 +1,31 @@
+from csp.constants import SELF, UNSAFE_INLINE
+from csp.decorators import csp_update
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path, re_path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-urlpatterns: list[URLPattern | URLResolver] = [path("admin/", admin.site.urls)]
+import scheduler.urls
+from jobs.api.views import HealthView
+from jobs.urls import api_urlpatterns
+
+# Swagger sets styles from its script; nowhere else is that allowed.
+docs = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(
+    SpectacularSwaggerSplitView.as_view(url_name="api-schema")
+)
+
+v1: list[URLPattern | URLResolver] = [
+    *api_urlpatterns,
+    *scheduler.urls.api_urlpatterns,
+    re_path(r"^schema/?$", SpectacularAPIView.as_view(), name="api-schema"),
+    re_path(r"^docs/?$", docs, name="api-docs"),
+]
+urlpatterns: list[URLPattern | URLResolver] = [
+    *scheduler.urls.page_urlpatterns,
+    path("admin/", admin.site.urls),
+    path("api/v1/", include(v1)),
+    re_path(r"^health/?$", HealthView.as_view(), name="health"),
+]
+
+handler400 = "jobs.api.problems.bad_request"
+handler404 = "jobs.api.problems.not_found"
+handler500 = "jobs.api.problems.server_error"

@@ -1,0 +1,66 @@
+from typing import Any
+
+from django import forms
+from django.contrib.auth.forms import AuthenticationForm
+from django.db.models import Q, QuerySet
+
+from jobs.forms.submit import SubmitForm
+from jobs.models import Job, User
+from jobs.status import LIVE, TERMINAL, Status
+
+__all__ = ["JobFilterForm", "LoginForm", "SubmitForm"]
+
+# Of the query string: a single status, or one of these.
+GROUPS: dict[str, tuple[Status, ...]] = {"live": LIVE, "ended": TERMINAL}
+
+
+class JobFilterForm(forms.Form):
+    """The query string of the job list."""
+
+    q = forms.CharField(
+        label="Name, id or image",
+        required=False,
+        max_length=255,
+        widget=forms.TextInput(
+            attrs={"type": "search", "placeholder": "Name, id or image"}
+        ),
+    )
+    status = forms.ChoiceField(
+        required=False,
+        choices=[("", "Any status"), *((word, word) for word in (*GROUPS, *Status))],
+    )
+    owner = forms.ModelChoiceField(
+        User.objects.order_by("email"), required=False, empty_label="Any owner"
+    )
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not user.is_staff:
+            del self.fields["owner"]
+
+    def narrow(self, jobs: QuerySet[Job], *, by_status: bool = True) -> QuerySet[Job]:
+        """The jobs that match; none where the query string is not understood."""
+        if not self.is_valid():
+            return jobs.none()
+        asked = self.cleaned_data
+        if asked.get("owner"):
+            jobs = jobs.filter(owner=asked["owner"])
+        if text := asked["q"]:
+            jobs = jobs.filter(
+                Q(name__icontains=text)
+                | Q(image__icontains=text)
+                | Q(id__startswith=text.lower())
+            )
+        if by_status and (status := asked["status"]):
+            jobs = jobs.filter(status__in=GROUPS.get(status, (status,)))
+        return jobs
+
+
+class LoginForm(AuthenticationForm):
+    error_messages = {
+        "invalid_login": (
+            "This address and password do not open an account. A new account works "
+            "after an operator has approved it."
+        ),
+        "inactive": "This account is not approved, or it is suspended.",
+    }

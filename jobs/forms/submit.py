@@ -1,0 +1,173 @@
+"""The form of a spec. Its rules and messages are those of jobs.spec and the models."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from django import forms
+
+from jobs import spec
+from jobs.forms.fields import (
+    CommandField,
+    EnvField,
+    SecondsField,
+    SizeField,
+    VolumesField,
+    rules,
+    text_input,
+)
+from jobs.models import User
+from jobs.models.job import DEFAULT_PRIORITY
+
+
+class Fold(NamedTuple):
+    title: str
+    fields: list[forms.BoundField]
+    is_open: bool
+
+
+class SubmitForm(forms.Form):
+    """Takes a spec as people write it; `cleaned_data["spec"]` is values of Job."""
+
+    image = forms.CharField(
+        validators=[spec.check_image],
+        required=False,
+        widget=text_input(**{"class": "mono"}),
+        help_text="As for docker pull, for example pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime.",
+    )
+    command = CommandField(
+        validators=[spec.check_command],
+        help_text="Run by /bin/sh -c. Write results to /artifacts. Empty: the image's own command.",
+    )
+    gpu_count = forms.IntegerField(
+        label="GPUs",
+        initial=1,
+        validators=rules("gpu_count"),
+        widget=text_input(inputmode="numeric"),
+        help_text="All on one node. 0 for a job without GPU.",
+    )
+    min_vram_mb = SizeField(
+        "min_vram_mb",
+        label="VRAM for each GPU",
+        widget=text_input(placeholder="any"),
+        help_text="24G, or 24000 for MiB. Empty: any whole GPU.",
+    )
+    timeout_s = SecondsField(
+        "timeout_s",
+        required=True,
+        label="Time limit",
+        initial="1h",
+        help_text="For each attempt: 90m, 2h, or 5400 for seconds.",
+    )
+    name = forms.CharField(
+        required=False,
+        validators=[spec.check_name],
+        widget=text_input(),
+        help_text="Empty: named after the image.",
+    )
+    priority = forms.IntegerField(
+        initial=DEFAULT_PRIORITY,
+        validators=rules("priority"),
+        widget=text_input(inputmode="numeric"),
+        help_text="0 to 100; a higher one goes first, and waiting raises it.",
+    )
+    grace_s = SecondsField(
+        "grace_s",
+        required=True,
+        label="Grace",
+        initial="10s",
+        help_text="Between SIGTERM and SIGKILL when the job is stopped.",
+    )
+    cpus = forms.FloatField(
+        label="CPUs",
+        required=False,
+        validators=rules("cpus"),
+        widget=text_input(inputmode="decimal"),
+        help_text="For example 4 or 0.5. Empty: no limit.",
+    )
+    memory_mb = SizeField(
+        "memory_mb",
+        label="Memory",
+        help_text="16G, or 16000 for MiB. Empty: no limit.",
+    )
+    shm_mb = SizeField(
+        "shm_mb",
+        label="Shared memory",
+        help_text="The size of /dev/shm, which data loaders use.",
+    )
+    gpu_name = forms.CharField(
+        label="GPU type",
+        required=False,
+        max_length=100,
+        validators=[spec.check_name],
+        widget=text_input(placeholder="any"),
+        help_text="A part of its name, for example A100.",
+    )
+    share = forms.BooleanField(
+        label="Share the GPU with other jobs",
+        required=False,
+        help_text="The job then may use only the VRAM that it asks for.",
+    )
+    env = EnvField(label="Environment", help_text="NAME=value, one a line.")
+    volumes = VolumesField(
+        help_text="/host/path:/data:ro or :rw, one a line. Without a mode it is ro."
+    )
+    idempotency_key = forms.CharField(
+        required=False, max_length=36, widget=forms.HiddenInput
+    )
+
+    FOLDS = {
+        "Name, priority and grace": ("name", "priority", "grace_s"),
+        "Processors, memory and GPU type": (
+            "cpus",
+            "memory_mb",
+            "shm_mb",
+            "gpu_name",
+            "share",
+        ),
+        "Environment and volumes": ("env", "volumes"),
+    }
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._user = user
+        self.initial.setdefault("idempotency_key", str(uuid4()))
+
+    def folds(self) -> Iterator[Fold]:
+        for title, names in self.FOLDS.items():
+            fields = [self[name] for name in names]
+            yield Fold(title, fields, any(map(self._is_touched, names)))
+
+    def _is_touched(self, name: str) -> bool:
+        if not self.is_bound:
+            return False
+        first = self.get_initial_for_field(self.fields[name], name)
+        return name in self.errors or str(self.data.get(name, "")) != str(first or "")
+
+    def clean_priority(self) -> int:
+        priority: int = self.cleaned_data["priority"]
+        if not self._user.has_perm("jobs.raise_priority"):
+            spec.check_priority(priority, most=DEFAULT_PRIORITY)
+        return priority
+
+    def clean(self) -> dict[str, Any]:
+        asked = {name: v for name, v in self.cleaned_data.items() if name in _SPEC}
+        if not self.errors:
+            spec.check(asked)
+            asked["name"] = asked["name"].strip() or spec.default_name(asked)
+            self.cleaned_data["spec"] = asked
+        return self.cleaned_data
+
+    @property
+    def once(self) -> str | None:
+        """The same for the same form sent twice; another once it has been edited."""
+        key = self.cleaned_data["idempotency_key"]
+        text = json.dumps(self.cleaned_data["spec"], sort_keys=True)
+        return (
+            f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:32]}" if key else None
+        )
+
+
+_SPEC = SubmitForm.base_fields.keys() - {"idempotency_key"}

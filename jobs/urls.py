@@ -1,0 +1,77 @@
+from django.contrib.auth.views import LogoutView
+from django.urls import URLPattern, path, re_path
+
+from jobs import views
+from jobs.api import auth
+from jobs.api.views import AnyAccept, HealthView, JobViewSet, PolicyView
+
+# With or without a closing slash: no client should have to guess.
+api_urlpatterns: list[URLPattern] = [
+    re_path(r"^auth/register/?$", auth.RegisterView.as_view(), name="api-register"),
+    re_path(r"^auth/login/?$", auth.LoginView.as_view(), name="api-login"),
+    re_path(r"^auth/refresh/?$", auth.RefreshView.as_view(), name="api-refresh"),
+    re_path(r"^auth/logout/?$", auth.LogoutView.as_view(), name="api-logout"),
+    re_path(r"^auth/me/?$", auth.MeView.as_view(), name="api-me"),
+    re_path(r"^health/?$", HealthView.as_view(), name="api-health"),
+    re_path(r"^policies/?$", PolicyView.as_view(), name="api-policies"),
+]
+
+
+def job_routes(viewset: type[JobViewSet]) -> list[URLPattern]:
+    """The routes under /jobs, bound to the viewset that the project puts on top."""
+    one = r"^jobs/(?P<pk>[^/]+)"
+
+    return [
+        re_path(
+            r"^jobs/?$",
+            viewset.as_view({"get": "list", "post": "create"}),
+            name="api-jobs",
+        ),
+        re_path(
+            rf"{one}/?$",
+            viewset.as_view({"get": "retrieve", "delete": "destroy"}),
+            name="api-job",
+        ),
+        re_path(
+            rf"{one}/cancel/?$", viewset.as_view({"post": "cancel"}), name="api-cancel"
+        ),
+        re_path(
+            rf"{one}/logs/?$",
+            viewset.as_view({"get": "logs"}, content_negotiation_class=AnyAccept),
+            name="api-logs",
+        ),
+        re_path(
+            rf"{one}/events/?$", viewset.as_view({"get": "events"}), name="api-events"
+        ),
+        re_path(
+            rf"{one}/attempts/?$",
+            viewset.as_view({"get": "attempts"}),
+            name="api-attempts",
+        ),
+        re_path(
+            rf"{one}/artifact/?$",
+            viewset.as_view({"get": "artifact"}),
+            name="api-artifact",
+        ),
+        re_path(
+            rf"{one}/artifact/download/?$",
+            viewset.as_view(
+                {"get": "artifact_download"}, content_negotiation_class=AnyAccept
+            ),
+            name="api-artifact-download",
+        ),
+    ]
+
+
+def page_routes(submit: type[views.SubmitView]) -> list[URLPattern]:
+    """The pages, with the form that the project puts on top."""
+    return [
+        path("", views.job_list),
+        path("jobs/", views.job_list, name="job-list"),
+        path("jobs/<uuid:pk>/", views.job_detail, name="job-detail"),
+        path("jobs/<uuid:pk>/cancel/", views.job_cancel, name="job-cancel"),
+        path("jobs/<uuid:pk>/delete/", views.job_delete, name="job-delete"),
+        path("submit/", submit.as_view(), name="job-submit"),
+        path("login/", views.LoginView.as_view(), name="login"),
+        path("logout/", LogoutView.as_view(), name="logout"),
+    ]

@@ -1,0 +1,151 @@
+from django.contrib import admin
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from jobs.admin.base import HistoryAdmin, HistoryInline
+from jobs.models import (
+    Artifact,
+    Attempt,
+    AuditRecord,
+    Job,
+    JobEvent,
+    UsageRecord,
+)
+from jobs.status import Status
+
+# As in a mail: where only text goes, the symbol is in front of the word.
+SYMBOLS = {
+    Status.QUEUED: "\u25cb",
+    Status.STARTING: "\u25d0",
+    Status.RUNNING: "\u25b7",
+    Status.SUCCEEDED: "\u2713",
+    Status.FAILED: "\u2717",
+    Status.CANCELLED: "\u2298",
+}
+
+
+class AttemptInline(HistoryInline):
+    model = Attempt
+    fields = (
+        "number",
+        "kind",
+        "phase",
+        "node",
+        "reason",
+        "exit_code",
+        "started_at",
+        "ended_at",
+    )
+    ordering = ("number",)
+    show_change_link = True
+
+
+class EventInline(HistoryInline):
+    model = JobEvent
+    fields = ("created_at", "event_type", "actor", "payload")
+    ordering = ("id",)
+
+
+class ArtifactInline(HistoryInline):
+    model = Artifact
+    fields = ("path", "size", "mime_type", "sha256")
+
+
+@admin.register(Job)
+class JobAdmin(HistoryAdmin):
+    list_display = (
+        "name",
+        "symbol",
+        "owner",
+        "gpu_count",
+        "min_vram_mb",
+        "priority",
+        "why",
+        "created_at",
+        "finished_at",
+    )
+    list_filter = ("status", "reason", "wait_reason", "owner")
+    list_select_related = ("owner",)
+    search_fields = ("id__startswith", "name", "image", "owner__email")
+    date_hierarchy = "created_at"
+    # Values often are passwords: only the job's owner sees them.
+    exclude = ("env", "idempotency_key")
+    readonly_fields = ("env_names",)
+    inlines = (AttemptInline, EventInline)
+
+    @admin.display(description="status", ordering="status")
+    def symbol(self, job: Job) -> SafeString:
+        return format_html("{}&nbsp;{}", SYMBOLS[Status(job.status)], job.status)
+
+    @admin.display(description="reason")
+    def why(self, job: Job) -> str:
+        return job.reason or job.wait_reason
+
+    @admin.display(description="environment")
+    def env_names(self, job: Job) -> str:
+        return ", ".join(sorted(job.env))
+
+
+@admin.register(Attempt)
+class AttemptAdmin(HistoryAdmin):
+    list_display = (
+        "container_name",
+        "kind",
+        "phase",
+        "node",
+        "reason",
+        "exit_code",
+        "created_at",
+        "ended_at",
+    )
+    list_filter = ("phase", "kind", "reason", "node")
+    search_fields = ("job__id__startswith", "job__name", "container_id", "node")
+    date_hierarchy = "created_at"
+    # It tells our container from a forgery.
+    exclude = ("nonce",)
+    inlines = (ArtifactInline,)
+
+
+@admin.register(JobEvent)
+class JobEventAdmin(HistoryAdmin):
+    list_display = ("created_at", "event_type", "job", "actor")
+    list_filter = ("event_type",)
+    list_select_related = ("job",)
+    search_fields = ("job__id__startswith", "job__name", "actor")
+    date_hierarchy = "created_at"
+    ordering = ("-id",)
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(HistoryAdmin):
+    list_display = ("path", "attempt", "size", "mime_type", "created_at")
+    list_filter = ("mime_type",)
+    list_select_related = ("attempt",)
+    search_fields = ("path", "sha256", "attempt__job__id__startswith")
+    ordering = ("-created_at",)
+
+
+@admin.register(AuditRecord)
+class AuditRecordAdmin(HistoryAdmin):
+    list_display = ("at", "actor", "action", "target", "address")
+    list_filter = ("action",)
+    search_fields = ("actor", "target", "address")
+    date_hierarchy = "at"
+    ordering = ("-id",)
+
+
+@admin.register(UsageRecord)
+class UsageRecordAdmin(HistoryAdmin):
+    list_display = (
+        "ended_at",
+        "owner",
+        "group",
+        "job",
+        "attempt_number",
+        "gpu_seconds",
+        "fault",
+    )
+    list_filter = ("fault", "group")
+    search_fields = ("owner", "job", "group")
+    date_hierarchy = "ended_at"
+    ordering = ("-id",)

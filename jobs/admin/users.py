@@ -1,0 +1,160 @@
+from typing import Any
+
+from django import forms
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from jobs import audit
+from jobs.admin.base import HistoryAdmin
+from jobs.models import ApiToken, User
+
+# One login page for all, which leaves its audit record; the admin's own leaves none.
+admin.site.login = login_required(admin.site.login)  # type: ignore[method-assign]
+
+# They show refresh tokens that somebody may still log in with.
+for _name in ("OutstandingToken", "BlacklistedToken"):
+    admin.site.unregister(apps.get_model("token_blacklist", _name))
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(HistoryAdmin):
+    list_display = ("name", "user", "created", "expiry", "last_used_at")
+    list_select_related = ("user",)
+    list_filter = ("user",)
+    search_fields = ("name", "user__email")
+    ordering = ("-created",)
+    # The page of one token has its digest in the address.
+    list_display_links = None
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return obj is None and super().has_view_permission(request)
+
+
+class StandingForm(forms.ModelForm):
+    """Two boxes for the two times that say whether an account may log in."""
+
+    is_approved = forms.BooleanField(label="Approved", required=False, initial=True)
+    is_suspended = forms.BooleanField(
+        label="Suspended", required=False, help_text="Logs the person out everywhere."
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            self.initial["is_approved"] = self.instance.approved_at is not None
+            self.initial["is_suspended"] = self.instance.suspended_at is not None
+
+    def save(self, commit: bool = True) -> User:
+        for box, field in (
+            ("is_approved", "approved_at"),
+            ("is_suspended", "suspended_at"),
+        ):
+            ticked = self.cleaned_data[box]
+            since = getattr(self.instance, field)
+            setattr(self.instance, field, (since or timezone.now()) if ticked else None)
+        return super().save(commit)
+
+
+class NewUserForm(StandingForm, AdminUserCreationForm):
+    class Meta:
+        model = User
+        fields = ("email",)
+
+
+class ChangedUserForm(StandingForm, UserChangeForm):
+    class Meta:
+        model = User
+        fields = ("email",)
+
+
+@admin.register(User)
+class UserAdmin(DjangoUserAdmin):
+    form = ChangedUserForm
+    add_form = NewUserForm
+    ordering = ("email",)
+    list_display = ("email", "name", "is_staff", "may_log_in", "created_at")
+    list_filter = ("is_staff", "is_superuser", "groups")
+    search_fields = ("email", "name")
+    readonly_fields = ("created_at", "last_login", "approved_at", "suspended_at")
+    actions = ("approve", "suspend")
+    fieldsets = (
+        (None, {"fields": ("email", "password", "name", "time_zone", "uid", "gid")}),
+        (
+            "Standing",
+            {
+                "fields": (
+                    ("is_approved", "approved_at"),
+                    ("is_suspended", "suspended_at"),
+                    "created_at",
+                    "last_login",
+                )
+            },
+        ),
+        (
+            "Rights",
+            {"fields": ("is_staff", "is_superuser", "groups", "user_permissions")},
+        ),
+    )
+    add_fieldsets = (
+        (
+            None,
+            {
+                "fields": (
+                    "email",
+                    "name",
+                    "usable_password",
+                    "password1",
+                    "password2",
+                    "is_approved",
+                    "is_suspended",
+                )
+            },
+        ),
+    )
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.is_active and request.user.is_staff
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # their jobs and what they did stay: suspend instead
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: Any = None
+    ) -> tuple[Any, ...]:
+        # Else who may change accounts could make their own account anything.
+        rights = ("is_staff", "is_superuser", "groups", "user_permissions")
+        own = () if request.user.is_superuser else rights
+        return (*super().get_readonly_fields(request, obj), *own)
+
+    def save_model(
+        self, request: HttpRequest, obj: Model, form: Any, change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        action = "user.changed" if change else "user.added"
+        audit.record(action, target=obj, by=request.user, fields=form.changed_data)
+
+    @admin.display(boolean=True, description="may log in")
+    def may_log_in(self, user: User) -> bool:
+        return user.is_active
+
+    @admin.action(description="Approve", permissions=["change"])
+    def approve(self, request: HttpRequest, users: QuerySet[User]) -> None:
+        self._set(request, users.filter(approved_at=None), "approved_at")
+
+    @admin.action(description="Suspend", permissions=["change"])
+    def suspend(self, request: HttpRequest, users: QuerySet[User]) -> None:
+        self._set(request, users.filter(suspended_at=None), "suspended_at")
+
+    def _set(self, request: HttpRequest, users: QuerySet[User], field: str) -> None:
+        word = field.removesuffix("_at")
+        for user in users:
+            setattr(user, field, timezone.now())
+            user.save(update_fields=[field])
+            audit.record(f"user.{word}", target=user, by=request.user)
+        self.message_user(request, f"{len(users)} accounts {word}.")

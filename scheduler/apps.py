@@ -3,6 +3,9 @@ from typing import Any
 from django.apps import AppConfig
 
 from jobs.signals import job_queued
+from scheduler import checks
+
+__all__ = ["checks"]  # importing them registers them
 
 
 class SchedulerConfig(AppConfig):

@@ -6,22 +6,25 @@ alters a guarded table therefore starts with `suspend` and ends with `resume`.
 PostgreSQL keeps its triggers, so there both do nothing.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from django.db import migrations
 
 _GUARDS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'guard_%%'"
 
 
-def run(statements):
+def run(statements: dict[str, list[str]]) -> Callable[[Any, Any], None]:
     """A RunPython function that executes the statements of the database's vendor."""
 
-    def install(apps, schema_editor):
+    def install(apps: Any, schema_editor: Any) -> None:
         for statement in statements[schema_editor.connection.vendor]:
             schema_editor.execute(statement, params=None)
 
     return install
 
 
-def _suspend(apps, schema_editor):
+def _suspend(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor != "sqlite":
         return
     with schema_editor.connection.cursor() as cursor:
@@ -31,7 +34,7 @@ def _suspend(apps, schema_editor):
             cursor.execute(f"DROP TRIGGER {name}")
 
 
-def _resume(apps, schema_editor):
+def _resume(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor != "sqlite":
         return
     with schema_editor.connection.cursor() as cursor:
@@ -41,9 +44,9 @@ def _resume(apps, schema_editor):
         cursor.execute("DROP TABLE guard_shelf")
 
 
-def suspend():
+def suspend() -> migrations.RunPython:
     return migrations.RunPython(_suspend, _resume)
 
 
-def resume():
+def resume() -> migrations.RunPython:
     return migrations.RunPython(_resume, _suspend)

@@ -50,8 +50,8 @@ def runner(request: pytest.FixtureRequest, work: Path) -> Runner:
 @pytest.fixture
 def spec(runner: Runner, work: Path) -> Iterator[LaunchSpec]:
     name = f"gpujob-contract-{secrets.token_hex(4)}"
-    folders = {folder: work / name / folder for folder in ("artifacts", "scratch")}
-    for folder in folders.values():
+    folders = [work / name / folder for folder in ("artifacts", "scratch")]
+    for folder in folders:
         folder.mkdir(parents=True)
         if os.geteuid() == 0:
             os.chown(folder, 65534, 65534)
@@ -66,7 +66,8 @@ def spec(runner: Runner, work: Path) -> Iterator[LaunchSpec]:
         gpu_uuids=(),
         requests_devices=True,
         user=(65534, 65534),
-        **folders,
+        artifacts=folders[0],
+        scratch=folders[1],
     )
     runner.remove(name)
 

@@ -24,7 +24,9 @@ PATIENCE_S = 120.0
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, timeout_s: float = PATIENCE_S) -> T:
+def until(
+    condition: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S
+) -> T:
     """Wait for a condition; its first true value."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -210,7 +212,7 @@ def _fresh_database(env: dict[str, str], data: Path) -> tuple[str, str] | None:
     name = f"stack_{secrets.token_hex(4)}"
     base, _, _ = server.rpartition("/")
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+        connection.execute(f"CREATE DATABASE {name}")
     env["DATABASE_URL"] = f"{base}/{name}"
     return server, name
 
@@ -219,4 +221,4 @@ def _drop_database(database: tuple[str, str] | None) -> None:
     if database is not None:
         server, name = database
         with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

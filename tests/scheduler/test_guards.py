@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -155,10 +156,11 @@ def test_every_guard_is_there_after_all_migrations() -> None:
 def test_suspended_guards_come_back_as_they_were(gpu: GPU) -> None:
     if connection.vendor != "sqlite":
         return
-    editor = SimpleNamespace(connection=connection)
-    _guards.suspend().code(None, editor)
+    editor: Any = SimpleNamespace(connection=connection)
+    apps: Any = None
+    _guards.suspend().code(apps, editor)
     assert count_guards() == 0
-    _guards.resume().code(None, editor)
+    _guards.resume().code(apps, editor)
     assert count_guards() == COUNTS["sqlite"]
     hold(attempt(), gpu, 24 * GB)
     with refused("over the usable VRAM"):

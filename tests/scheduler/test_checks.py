@@ -1,0 +1,35 @@
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+
+CASES = [
+    ("an unknown runner", {"RUNNER": "podman"}, "E001"),
+    ("an unknown inventory", {"INVENTORY": "guess"}, "E002"),
+    ("an unknown registration", {"REGISTRATION": "perhaps"}, "E003"),
+    ("jobs as root", {"JOB_USER": "0:0"}, "E004"),
+    ("jobs in root's group", {"JOB_USER": "1000:0"}, "E004"),
+    ("a user by name", {"JOB_USER": "nobody"}, "E004"),
+    (
+        "open registration with no isolation, for the whole network",
+        {"RUNNER": "process", "REGISTRATION": "open", "ALLOWED_HOSTS": ["gpu.lab"]},
+        "E005",
+    ),
+    ("no room for logs", {"LOG_CAP_MB": 0}, "E006"),
+    ("a negative headroom", {"HEADROOM_MB": -1}, "E007"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "id_"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_it_is_an_error(changes: dict[str, Any], id_: str, settings: Any) -> None:
+    for name, value in changes.items():
+        setattr(settings, name, value)
+    assert f"gpujobs.{id_}" in {message.id for message in run_checks()}
+
+
+def test_open_registration_on_loopback_is_allowed(settings: Any) -> None:
+    settings.RUNNER, settings.REGISTRATION = "process", "open"
+    settings.ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
+    assert run_checks() == []

@@ -96,8 +96,12 @@ class ProcessRunner:
         self._children[spec.name] = child
         self._write_down(folder, child.pid)
         assert child.stdin is not None
-        child.stdin.write(b"go\n")
-        child.stdin.close()
+        # A shell that died meanwhile is found to have exited.
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(b"go\n")
+            child.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
 
     def _write_down(self, folder: Path, pid: int) -> None:
         part = folder / "pid.part"
@@ -114,14 +118,20 @@ class ProcessRunner:
             folders = [self._folder / name]
         else:
             folders = sorted(self._folder.glob("*"))
-        return [self._seen(folder) for folder in folders if folder.is_dir()]
+        return [seen for folder in folders if (seen := self._seen(folder))]
 
-    def _seen(self, folder: Path) -> Observation:
+    def _seen(self, folder: Path) -> Observation | None:
+        try:
+            return self._look(folder) if folder.is_dir() else None
+        except FileNotFoundError:  # another process removes it
+            return None
+
+    def _look(self, folder: Path) -> Observation:
         spec = _read(folder / "spec.json")
         leader = _read(folder / "pid")
         state, code = ContainerState.CREATED, None
         if leader:
-            alive = _born(leader["pid"]) == leader["born"]
+            alive = _lives(leader)
             state = ContainerState.RUNNING if alive else ContainerState.EXITED
             code = None if alive else _exit_code(folder / "exit")
         return Observation(
@@ -136,7 +146,7 @@ class ProcessRunner:
 
     def stop(self, name: str, *, force: bool) -> None:
         leader = _read(self._folder / name / "pid")
-        if not leader or _born(leader["pid"]) != leader["born"]:
+        if not leader or not _lives(leader):
             return
         for pid in _session(leader["pid"]):
             if not (force and pid == leader["pid"]):  # it writes the exit code
@@ -159,7 +169,7 @@ class ProcessRunner:
 
     def remove(self, name: str) -> None:
         leader = _read(self._folder / name / "pid")
-        if leader and _born(leader["pid"]) == leader["born"]:
+        if leader and _lives(leader):
             for pid in _session(leader["pid"]):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -232,6 +242,11 @@ def _born(pid: int) -> str:
     """
     fields = _fields(pid)
     return fields[19] if fields and fields[0] != "Z" else ""
+
+
+def _lives(leader: dict[str, Any]) -> bool:
+    """Written down without a birth it was dead already, as whatever has its pid now."""
+    return bool(leader["born"]) and _born(leader["pid"]) == leader["born"]
 
 
 def _session(leader: int) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.runner.base import LaunchSpec, Mount
-from scheduler.runner.docker import creation
+from scheduler.runner.docker.creation import creation
 
 SPEC = LaunchSpec(
     name="gpujob-0b6f7f7e-1111-4222-8333-944445555666-2",

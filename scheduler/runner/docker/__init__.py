@@ -1,6 +1,7 @@
-"""Containers in Docker: the product. The only module that imports docker."""
+"""Containers in Docker: the product. Nothing else imports docker."""
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,16 +11,12 @@ from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
-from docker.types import DeviceRequest, LogConfig, Ulimit
-from docker.types import Mount as DockerMount
 
 from jobs.status import Reason
 from scheduler.runner.base import ContainerState, LaunchSpec, Observation, RunnerFault
+from scheduler.runner.docker.creation import creation
 
-ARTIFACTS = "/artifacts"
-SCRATCH = "/scratch"
-PIDS_LIMIT = 4096
-DEFAULT_SHM_MB = 1024
+APPEARS_WITHIN_S = 5.0
 
 # A connection that fails is an OSError of requests, not one of docker's errors.
 FAILURES = (DockerException, OSError)
@@ -29,97 +26,6 @@ _STATES = {
     "exited": ContainerState.EXITED,
     "dead": ContainerState.EXITED,
 }
-
-
-def creation(spec: LaunchSpec, instance: str) -> dict[str, Any]:
-    """The arguments of the create call: everything about a container's rights.
-
-    Nothing here comes from the submitter but what LaunchSpec types. No automatic
-    removal: the exit code and the last lines must be read first.
-    """
-    return {
-        "image": spec.image,
-        "command": list(spec.command) if spec.command is not None else None,
-        "name": spec.name,
-        "hostname": spec.name[:19],
-        "labels": {
-            "gpujobs.instance": instance,
-            "gpujobs.job": spec.job_id,
-            "gpujobs.attempt": str(spec.attempt_number),
-            "gpujobs.nonce": spec.nonce,
-        },
-        "environment": _environment(spec),
-        "user": f"{spec.user[0]}:{spec.user[1]}",
-        # With a daemon whose default runtime is nvidia, an image that asks for all
-        # GPUs would get them although the job asked for none.
-        "runtime": "runc",
-        "device_requests": _device_requests(spec),
-        "mounts": _mounts(spec),
-        "network_mode": spec.network,
-        "ipc_mode": "private",
-        "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true"],
-        "init": True,
-        "pids_limit": PIDS_LIMIT,
-        "nano_cpus": int(spec.cpus * 1e9) if spec.cpus else None,
-        "mem_limit": f"{spec.memory_mb}m" if spec.memory_mb else None,
-        "memswap_limit": f"{spec.memory_mb}m" if spec.memory_mb else None,
-        "shm_size": f"{spec.shm_mb or DEFAULT_SHM_MB}m",
-        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
-        "oom_score_adj": 500,
-        "healthcheck": {"test": ["NONE"]},
-        # Sized above our own cap: a rotated log could not be read whole.
-        "log_config": LogConfig(
-            type="local",
-            config={
-                "max-size": f"{2 * spec.log_cap_mb}m",
-                "max-file": "2",
-                "compress": "false",
-            },
-        ),
-    }
-
-
-def _environment(spec: LaunchSpec) -> dict[str, str]:
-    ours = {
-        "HOME": SCRATCH,
-        "TMPDIR": SCRATCH,
-        "GPUJOBS_ARTIFACTS": ARTIFACTS,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        # `void` and never `none`: a toolkit release gave all GPUs for `none`.
-        "NVIDIA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids)
-        if spec.requests_devices and spec.gpu_uuids
-        else "void",
-    }
-    return {**spec.env, **ours}
-
-
-def _device_requests(spec: LaunchSpec) -> list[DeviceRequest]:
-    if not (spec.requests_devices and spec.gpu_uuids):
-        return []
-    # By UUID: a count would mean indices 0..n-1, whatever is allocated.
-    return [
-        DeviceRequest(
-            driver="nvidia",
-            device_ids=list(spec.gpu_uuids),
-            capabilities=[["gpu", "compute", "utility"]],
-        )
-    ]
-
-
-def _mounts(spec: LaunchSpec) -> list[DockerMount]:
-    own = [(ARTIFACTS, spec.artifacts, False), (SCRATCH, spec.scratch, False)]
-    asked = [(m.target, Path(m.source), m.read_only) for m in spec.mounts]
-    return [
-        DockerMount(
-            target=target,
-            source=str(source),
-            type="bind",
-            read_only=read_only,
-            propagation="rprivate",
-        )
-        for target, source, read_only in own + asked
-    ]
 
 
 class DockerRunner:
@@ -179,10 +85,13 @@ class DockerRunner:
         return RunnerFault(_daemon_reason(error), _told(error))
 
     def _one(self, name: str) -> Observation:
-        found = self.observe(name)
-        if not found:
-            text = f"Container {name} was there and went: look again."
-            raise RunnerFault(Reason.LAUNCH_FAULT, text)
+        """A name that is taken may not be found yet: the daemon is still making it."""
+        until = time.monotonic() + APPEARS_WITHIN_S
+        while not (found := self.observe(name)):
+            if time.monotonic() > until:
+                text = f"Container {name} was there and went."
+                raise RunnerFault(Reason.LAUNCH_FAULT, text)
+            time.sleep(0.05)
         return found[0]
 
     def observe(self, name: str | None = None) -> list[Observation]:

@@ -1,5 +1,6 @@
 """Docker's and NVIDIA's measured traps, each on a real daemon with stand-in GPUs."""
 
+import gc
 import os
 import secrets
 import threading
@@ -278,11 +279,15 @@ class TestStartsAndEnds:
         assert caught.value.reason is Reason.REGISTRY_UNREACHABLE
 
 
+# The docker package leaves the socket of a failed connection to the collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_daemon_that_is_down_is_told_as_such(tmp_path: Path) -> None:
     runner = DockerRunner(f"unix://{tmp_path}/docker.sock", "traps")
     with pytest.raises(RunnerFault) as caught:
         runner.observe()
     assert caught.value.reason is Reason.DAEMON_FAULT
+    del caught
+    gc.collect()
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def main() -> int:
     manage(env, "migrate", "-v0")
     manage(env, "collectstatic", "-v0", "--noinput")
     accounts = make_accounts(env, data / "demo.json")
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), processes(env, data, asked.port):
         until(lambda: answers(base_url), "the web server")
@@ -277,7 +277,7 @@ def main() -> int:
         write_demo_json(data / "demo.json", {**facts, **accounts})
         told(base_url, accounts, machine)
         return serve(base_url, accounts, machine, once=asked.once)
-    return 130
+    return 130 if asked.once else 0
 
 
 def serve(

@@ -96,17 +96,21 @@ def _decide_without_gpu(snapshot: Snapshot, request: Request) -> Placement | Wai
 # called; the first that would be enough is the reason.
 _LIFTS: tuple[tuple[frozenset[str], WaitReason, str], ...] = (
     (frozenset({"image_pull"}), WaitReason.IMAGE_PULL, "The image is not there yet"),
-    (frozenset({"held"}), WaitReason.PRIORITY, "GPUs are kept for a job ahead"),
-    (frozenset({"foreign_use"}), WaitReason.FOREIGN_USE, "Processes outside use them"),
+    (frozenset({"held"}), WaitReason.PRIORITY, "What is free is kept for a job ahead"),
+    (
+        frozenset({"foreign_use"}),
+        WaitReason.FOREIGN_USE,
+        "Processes outside GPU Jobs use what would",
+    ),
     (
         frozenset({"holder", "vram", "held", "image_pull", "foreign_use"}),
         WaitReason.RESOURCES,
-        "Too few are free",
+        "Others hold what would",
     ),
     (
         frozenset({"draining", "node_draining", "holder", "vram", "foreign_use"}),
         WaitReason.DRAINING,
-        "Others are draining",
+        "What would is draining",
     ),
 )
 
@@ -120,7 +124,8 @@ def _why(
     if refusal:
         return WaitReason.NEVER_FITS, refusal
     free = max(_count(lines, node, frozenset()) for node in snapshot.nodes)
-    needs = f"Needs {request} on one node; at most {free} would do now."
+    would = f"only {free}" if free else "none"
+    needs = f"Needs {request} on one node; {would} would do now."
     told = " ".join(f"{line.gpu}: {line.text}." for line in lines if line.blocked_by)
     for lifted, reason, text in _LIFTS:
         if any(_count(lines, n, lifted) >= request.gpu_count for n in snapshot.nodes):

@@ -46,7 +46,9 @@ def _holder_rule(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line | None:
         return None
     text = "an exclusive job holds it"
     if not exclusive:
-        text = f"{len(gpu.holdings)} shared job(s) hold {gpu.need_mb:,} MiB of it"
+        many = len(gpu.holdings)
+        jobs = "a shared job holds" if many == 1 else f"{many} shared jobs hold"
+        text = f"{jobs} {gpu.need_mb:,} MiB of it"
     missing = max(0, (request.min_vram_mb or 0) - gpu.free_mb)
     return Line(gpu=gpu, blocked_by="holder", missing_mb=missing, text=text)
 
@@ -118,6 +120,6 @@ def fits_ever(snapshot: Snapshot, request: Request) -> str:
         return ""
     largest = max((gpu.usable_mb for gpu in snapshot.gpus.values()), default=0)
     return (
-        f"No node could ever hold {request}. One node has at most {best} such "
-        f"GPU(s); the largest GPU has {largest:,} MiB usable. Ask for less."
+        f"No node could ever hold {request}: of such GPUs one node has at most {best}, "
+        f"and the largest GPU has {largest:,} MiB usable. Ask for less."
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -113,6 +115,8 @@ def test_with_docker_it_uses_containers_and_serves_until_ctrl_c(
         )
         token = answer.json()["access_token"]
         until(lambda: leave_one_running(facts, token), "a job to go on from demo.json")
+        job = follow_the_readme(data / "demo.json")
+        assert job["image"] == facts["image"]
     finally:
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=120)
@@ -121,6 +125,18 @@ def test_with_docker_it_uses_containers_and_serves_until_ctrl_c(
     names = [container.name for container in client.containers.list(all=True)]
     client.close()
     assert not [name for name in names if name.startswith("gpujob-")]
+
+
+def follow_the_readme(facts: Path) -> dict[str, Any]:
+    """Its example, word for word but for the folder; the job that it shows."""
+    (example,) = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    script = example.replace("var/demo/demo.json", str(facts))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    decoded, _ = json.JSONDecoder().raw_decode(done.stdout)
+    return dict(decoded)
 
 
 def leave_one_running(facts: dict[str, str], token: str) -> bool:

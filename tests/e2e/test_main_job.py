@@ -221,7 +221,7 @@ def test_a_job_that_could_never_fit_is_refused_with_the_numbers(ada: Person) -> 
     answer = ada.post("/jobs", asks("true", gpu_count=5))
     assert answer.status_code == 422
     assert answer.json()["code"] == "never_fits"
-    assert "at most 4 such" in answer.json()["detail"]
+    assert "one node has at most 4," in answer.json()["detail"]
 
 
 def test_a_hundred_thousand_lines_come_through_whole(ada: Person) -> None:

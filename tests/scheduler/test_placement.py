@@ -155,7 +155,7 @@ WAITS = [
         cluster(gpu(0, holdings=(holds(1),))),
         asks(),
         WaitReason.RESOURCES,
-        "1 shared job(s) hold 1,024 MiB of it",
+        "a shared job holds 1,024 MiB of it",
     ),
     (
         "a shared job does not go beside an exclusive one",
@@ -300,9 +300,13 @@ class TestJobsWithoutAGpu:
 
 
 NEVER = [
-    ("too many GPUs", asks(3), "at most 2 such"),
+    ("too many GPUs", asks(3), "one node has at most 2,"),
     ("more VRAM than the largest GPU has", asks(gb=49), "49,152 MiB usable"),
-    ("two GPUs of which only one is that large", asks(2, gb=40), "at most 1 such"),
+    (
+        "two GPUs of which only one is that large",
+        asks(2, gb=40),
+        "one node has at most 1,",
+    ),
     ("a GPU name that no GPU has", asks(gpu_name="*H100*"), "named *H100*"),
 ]
 

@@ -38,15 +38,15 @@ def test_only_the_lifecycle_writes_the_status_of_a_job() -> None:
                     target.attr == "status" and getattr(target.value, "id", "") == "job"
                     for target in targets
                 ):
-                    writers.add(path.name)
+                    writers.add(str(path.relative_to(ROOT)))
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and node.func.attr in ("update", "bulk_update")
                 and any(keyword.arg == "status" for keyword in node.keywords)
             ):
-                writers.add(path.name)
-    assert writers == {"lifecycle.py"}
+                writers.add(str(path.relative_to(ROOT)))
+    assert writers == {"jobs/lifecycle/moves.py"}
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=lambda path: str(path.relative_to(ROOT)))

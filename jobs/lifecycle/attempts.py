@@ -1,0 +1,173 @@
+"""What happens to an attempt, from its start to its end."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Coalesce, Greatest
+from django.utils import timezone
+
+from jobs import storage
+from jobs.exceptions import TransitionConflict
+from jobs.lifecycle.moves import announce_queued, end_job, move, note
+from jobs.lifecycle.requests import cancel_reason
+from jobs.models import Attempt, Job, UsageRecord
+from jobs.status import Fault, Phase, Reason, Status
+
+# Infra endings in a row after which a job fails, with the story.
+MOST_INFRA_ENDINGS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What an attempt held: seconds summed over its GPUs, and MiB times seconds."""
+
+    gpu_seconds: float = 0.0
+    vram_mb_seconds: float = 0.0
+
+
+def start(
+    job: Job, *, node: str, gpu_indices: list[int], gpu_uuids: list[str], by: object
+) -> Attempt:
+    """queued -> starting, with a new attempt. The caller's transaction reserves."""
+    assert transaction.get_connection().in_atomic_block
+    move(
+        job,
+        Status.STARTING,
+        by=by,
+        payload={"node": node, "gpus": gpu_uuids},
+        guard=Q(cancel_requested_at__isnull=True),
+        wait_reason="",
+        wait_text="",
+        assigned_gpu_indices=gpu_indices,
+        assigned_gpu_uuids=gpu_uuids,
+        log_path=storage.job_log_path(job),
+    )
+    attempt = Attempt(job=job, number=job.attempts.count() + 1, node=node)
+    attempt.log_path = storage.attempt_log_path(attempt)
+    attempt.save(force_insert=True)
+    return attempt
+
+
+@transaction.atomic
+def mark_running(
+    attempt: Attempt,
+    *,
+    container_id: str,
+    image_digest: str,
+    boot_id: str,
+    started_at: datetime,
+    by: object,
+) -> None:
+    """starting -> running: the container was seen to be up (or to have been)."""
+    moved = _in_phase(attempt, Phase.STARTING).update(
+        phase=Phase.RUNNING,
+        container_id=container_id,
+        image_digest=image_digest,
+        boot_id=boot_id,
+        started_at=started_at,
+    )
+    if moved != 1:
+        raise TransitionConflict(f"{attempt} is not starting.")
+    move(
+        attempt.job,
+        Status.RUNNING,
+        by=by,
+        payload={"attempt": attempt.number, "container": container_id[:12]},
+        started_at=Coalesce("started_at", started_at),
+    )
+    attempt.refresh_from_db()
+
+
+@transaction.atomic
+def see_exit(attempt: Attempt, *, by: object) -> bool:
+    """starting or running -> collecting; False if it was seen before."""
+    seen = _in_phase(attempt, Phase.STARTING, Phase.RUNNING)
+    if seen.update(phase=Phase.COLLECTING) != 1:
+        return False
+    note(attempt.job, "exit_seen", by=by, attempt=attempt.number)
+    attempt.refresh_from_db()
+    return True
+
+
+@transaction.atomic
+def record_evidence(
+    attempt: Attempt,
+    *,
+    exit_code: int | None,
+    evidence: dict[str, Any],
+    mean_utilisation: dict[str, float],
+) -> bool:
+    """collecting -> judging: after this the container is no longer needed."""
+    moved = _in_phase(attempt, Phase.COLLECTING).update(
+        phase=Phase.JUDGING,
+        exit_code=exit_code,
+        evidence=evidence,
+        mean_utilisation=mean_utilisation,
+    )
+    attempt.refresh_from_db()
+    return moved == 1
+
+
+@transaction.atomic
+def finish(
+    attempt: Attempt, reason: Reason, text: str, *, usage: Usage, by: object
+) -> Job:
+    """End the attempt, then its job, or put the job back in the queue.
+
+    An infra ending goes back to the queue unless a cancel wish stands; the fifth in a
+    row fails the job with the story. `usage` is recorded, charged or not.
+    """
+    now = timezone.now()
+    ended = Attempt.objects.live().filter(pk=attempt.pk)
+    ended_at = Coalesce(Greatest("started_at", now), now)
+    if ended.update(phase="", reason=reason, ended_at=ended_at) != 1:
+        raise TransitionConflict(f"{attempt} has already ended.")
+    attempt.refresh_from_db()
+    job = Job.objects.get(pk=attempt.job_id)
+    UsageRecord.objects.create(
+        owner=job.owner.email,
+        job=str(job.pk),
+        attempt_number=attempt.number,
+        gpu_seconds=usage.gpu_seconds,
+        vram_mb_seconds=usage.vram_mb_seconds,
+        fault=reason.fault,
+    )
+    if reason.fault is Fault.INFRA:
+        if not job.cancel_requested:
+            return _requeue_or_give_up(job, attempt, reason, text, by=by)
+        reason = cancel_reason(job, job.cancel_requested_by)
+    end_job(job, reason, text, exit_code=attempt.exit_code, by=by)
+    return job
+
+
+def _requeue_or_give_up(
+    job: Job, attempt: Attempt, reason: Reason, text: str, *, by: object
+) -> Job:
+    recent = job.attempts.order_by("-number")[:MOST_INFRA_ENDINGS]
+    story = [a.reason for a in recent if Reason(a.reason).fault is Fault.INFRA]
+    if len(story) == MOST_INFRA_ENDINGS:
+        told = ", ".join(reversed(story))
+        text = (
+            f"{len(story)} attempts in a row ended without your doing: {told}. {text}"
+        )
+        end_job(job, Reason.LAUNCH_FAULT, text, exit_code=None, by=by)
+        return job
+    move(
+        job,
+        Status.QUEUED,
+        by=by,
+        event_type="requeued",
+        payload={"attempt": attempt.number, "reason": reason, "text": text},
+        guard=Q(cancel_requested_at__isnull=True),
+        assigned_gpu_indices=[],
+        assigned_gpu_uuids=[],
+    )
+    announce_queued()
+    return job
+
+
+def _in_phase(attempt: Attempt, *phases: Phase) -> QuerySet[Attempt]:
+    return Attempt.objects.live().filter(pk=attempt.pk, phase__in=phases)

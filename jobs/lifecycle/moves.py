@@ -1,0 +1,72 @@
+"""The one write to `Job.status`, with the event and the audit record of each move."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Coalesce, Greatest
+from django.utils import timezone
+
+from jobs import audit
+from jobs.exceptions import TransitionConflict
+from jobs.models import Job, JobEvent
+from jobs.signals import job_queued
+from jobs.status import SOURCES, Reason, Status
+
+
+def move(
+    job: Job,
+    to: Status,
+    *,
+    by: object,
+    event_type: str = "",
+    payload: Mapping[str, Any] | None = None,
+    guard: Q | None = None,
+    **changes: Any,
+) -> None:
+    """Make one move, or raise TransitionConflict. Runs in the caller's transaction."""
+    rows = Job.objects.filter(guard or Q(), pk=job.pk, status__in=SOURCES[to])
+    if rows.update(status=to, **changes) != 1:
+        raise TransitionConflict(f"{job} can not become {to}: it has moved on.")
+    note(job, event_type or to.value, by=by, **(payload or {}))
+    job.refresh_from_db()
+
+
+def note(job: Job, event_type: str, *, by: object, **payload: Any) -> None:
+    """Write an event, and the audit record that outlives it."""
+    JobEvent.objects.create(
+        job=job, event_type=event_type, payload=payload, actor=str(by)
+    )
+    audit.record(f"job.{event_type}", target=job.pk, by=by, **payload)
+
+
+def announce_queued() -> None:
+    transaction.on_commit(partial(job_queued.send, sender=Job))
+
+
+def end_job(
+    job: Job,
+    reason: Reason,
+    text: str,
+    *,
+    by: object,
+    exit_code: int | None = None,
+    guard: Q | None = None,
+) -> None:
+    now = timezone.now()
+    move(
+        job,
+        reason.status,
+        by=by,
+        payload={"reason": reason, "text": text, "exit_code": exit_code},
+        guard=guard,
+        reason=reason,
+        reason_text=text,
+        exit_code=exit_code,
+        wait_reason="",
+        wait_text="",
+        # Clamped: a clock set back must not keep a job from ending.
+        finished_at=Coalesce(Greatest("started_at", now), now),
+    )

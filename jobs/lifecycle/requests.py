@@ -1,0 +1,100 @@
+"""What people and deadlines ask for: submit, cancel, stop, delete."""
+
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from jobs import audit, storage
+from jobs.exceptions import TransitionConflict
+from jobs.lifecycle.moves import announce_queued, end_job, note
+from jobs.models import Attempt, Job, User
+from jobs.status import LIVE, Reason, Status, WaitReason
+
+
+@transaction.atomic
+def submit(*, by: User, idempotency_key: str | None = None, **spec: Any) -> Job:
+    """Queue a job owned by `by`. `spec` is validated field values of Job."""
+    job = Job.objects.create(owner=by, idempotency_key=idempotency_key, **spec)
+    note(job, Status.QUEUED, by=by, image=job.image, gpu_count=job.gpu_count)
+    announce_queued()
+    return job
+
+
+@transaction.atomic
+def request_cancel(job: Job, *, by: User) -> Job:
+    """Cancel a queued job at once; of a live one write the wish for its node.
+
+    Raises TransitionConflict for a job that has ended.
+    """
+    reason = cancel_reason(job, by)
+    now = timezone.now()
+    wish = {"cancel_requested_at": now, "cancel_requested_by": by}
+    queued = Job.objects.filter(pk=job.pk, status=Status.QUEUED)
+    if queued.update(**wish) == 1:
+        end_job(job, reason, "Cancelled before it started.", by=by)
+        return job
+    fresh = Job.objects.filter(
+        pk=job.pk, status__in=LIVE, cancel_requested_at__isnull=True
+    )
+    if fresh.update(**wish) == 1:
+        note(job, "cancel_requested", by=by)
+        for attempt in job.attempts.live():
+            _wish(attempt, reason, now)
+    job.refresh_from_db()
+    if job.is_terminal:
+        raise TransitionConflict(f"{job} has already ended: it is {job.status}.")
+    return job
+
+
+def cancel_reason(job: Job, by: User | None) -> Reason:
+    own = by is not None and by.pk == job.owner_id
+    return Reason.CANCELLED_BY_USER if own else Reason.CANCELLED_BY_OPERATOR
+
+
+@transaction.atomic
+def request_stop(attempt: Attempt, reason: Reason, *, by: object) -> bool:
+    """Write the wish that this attempt ends for `reason`; False if one stands."""
+    if not _wish(attempt, reason, timezone.now()):
+        return False
+    note(attempt.job, "stop_requested", by=by, attempt=attempt.number, reason=reason)
+    return True
+
+
+def _wish(attempt: Attempt, reason: Reason, at: datetime) -> bool:
+    rows = Attempt.objects.live().filter(pk=attempt.pk, stop_reason="")
+    return rows.update(stop_reason=reason, stop_requested_at=at) == 1
+
+
+@transaction.atomic
+def fail_queued(job: Job, reason: Reason, text: str, *, by: object) -> None:
+    """End a job that can not be started: no image, or nowhere it could ever fit."""
+    end_job(job, reason, text, by=by, guard=Q(status=Status.QUEUED))
+
+
+def explain_wait(job: Job, reason: WaitReason, text: str) -> None:
+    """Tell why a job waits; written only when it changed, and only while it waits."""
+    if (job.wait_reason, job.wait_text) != (reason, text):
+        Job.objects.filter(pk=job.pk, status=Status.QUEUED).update(
+            wait_reason=reason, wait_text=text
+        )
+
+
+@transaction.atomic
+def delete(job: Job, *, by: User) -> None:
+    """Remove a job and its story; a queued one is cancelled first.
+
+    Raises TransitionConflict while it is starting or running. The audit stays.
+    """
+    if job.status == Status.QUEUED:
+        request_cancel(job, by=by)
+    job.refresh_from_db()
+    if not job.is_terminal:
+        raise TransitionConflict(f"{job} is {job.status}: cancel it first.")
+    audit.record("job.deleted", target=job.pk, by=by, status=job.status)
+    transaction.on_commit(partial(storage.remove_files, job.pk))
+    with audit.purge_door("events"):
+        job.delete()

@@ -250,3 +250,34 @@ def test_a_queued_job_is_cancelled_at_once_and_stays_so(
     other = ada.submit(**asks("true", gpu_count=1))
     ada.wait_for(other, "succeeded")
     assert ada.job(job_id)["status"] == "cancelled"
+
+
+def test_a_time_limit_keeps_the_log(ada: Person) -> None:
+    job_id = ada.submit(**asks("echo before; sleep 600", gpu_count=0, timeout_s=2))
+    ada.wait_for(job_id, "failed")
+    assert ada.log(job_id) == b"before\n"
+
+
+def test_what_was_answered_with_201_survives_a_kill(ada: Person, stack: Stack) -> None:
+    job_id = ada.submit(**asks("true", gpu_count=1))
+    stack.kill("web")
+    stack.start("web")
+    assert ada.job(job_id)["id"] == job_id
+    ada.wait_for(job_id, "succeeded")
+
+
+def test_a_job_goes_on_while_everything_of_ours_is_killed(
+    ada: Person, stack: Stack, session_machine: StandInMachine
+) -> None:
+    before = len(session_machine.starts())
+    command = "for n in 1 2 3 4 5 6 7 8; do echo $n; sleep 1; done; printf end; exit 9"
+    job_id = ada.submit(**asks(command, gpu_count=1))
+    ada.wait_for(job_id, "running")
+    stack.kill("web", "cluster", "supervisor")
+    stack.start("web", "cluster", "supervisor")
+    job = ada.wait_for(job_id, "failed")
+    assert (job["reason"], job["exit_code"]) == ("nonzero_exit", 9)
+    assert ada.log(job_id) == b"1\n2\n3\n4\n5\n6\n7\n8\nend"
+    assert len(session_machine.starts()) == before + 1
+    attempts = ada.get(f"/jobs/{job_id}/attempts").json()["results"]
+    assert len(attempts) == 1

@@ -172,27 +172,43 @@ def take_in(folder: Path, attempt: Attempt) -> None:
     """
     store = settings.DATA_ROOT / "artifacts" / str(attempt.job_id) / str(attempt.number)
     store.mkdir(parents=True, exist_ok=True, mode=0o750)
-    room = settings.ARTIFACT_CAP_MB * _MIB
-    for count, (path, name, fd) in enumerate(_regular_files(folder), start=1):
-        room -= os.stat(name, dir_fd=fd).st_size
-        if count > MAX_FILES or room < 0:
-            raise ArtifactCap(
-                f"/artifacts holds more than {MAX_FILES:,} files or "
-                f"{settings.ARTIFACT_CAP_MB:,} MiB. Leave less there."
-            )
+    _check_cap(folder, store)
+    for path, name, fd in _regular_files(folder):
         row = _row(attempt, path, store)
         _move(name, fd, settings.DATA_ROOT / row.storage_path)
     for row in attempt.artifacts.filter(sha256=""):
-        _register(row)
+        if (settings.DATA_ROOT / row.storage_path).exists():
+            _register(row)
+        else:  # somebody removed the file after its row was written
+            row.delete()
+
+
+def _check_cap(folder: Path, store: Path) -> None:
+    """Before anything moves, and with what a call before this one has moved."""
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(store)}
+    for path, name, fd in _regular_files(folder):
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        sizes[_stored_name(path)] = found.st_size
+        if len(sizes) > MAX_FILES:
+            break
+    if len(sizes) > MAX_FILES or sum(sizes.values()) > settings.ARTIFACT_CAP_MB * _MIB:
+        raise ArtifactCap(
+            f"/artifacts holds more than {MAX_FILES:,} files or "
+            f"{settings.ARTIFACT_CAP_MB:,} MiB. Leave less there."
+        )
+
+
+def _stored_name(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
 def _row(attempt: Attempt, path: str, store: Path) -> Artifact:
-    number = hashlib.sha256(path.encode()).hexdigest()[:32]
+    stored = store / _stored_name(path)
     row, _ = Artifact.objects.get_or_create(
         attempt=attempt,
         path=path,
         defaults={
-            "storage_path": str((store / number).relative_to(settings.DATA_ROOT)),
+            "storage_path": str(stored.relative_to(settings.DATA_ROOT)),
             "mime_type": mimetypes.guess_type(path)[0] or "application/octet-stream",
             "size": 0,
         },

@@ -1,8 +1,8 @@
 """What of the API needs the hardware: admission, dry run, explain, GPUs and nodes."""
 
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Model, Prefetch, QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
@@ -17,6 +17,8 @@ from jobs.models import Job
 from scheduler import placement, reservation
 from scheduler.models import GPU, Allocation, Node
 from scheduler.placement import Placement, Wait
+
+M = TypeVar("M", bound=Model)
 
 
 class LineSerializer(serializers.Serializer[placement.Line]):
@@ -115,6 +117,7 @@ class JobViewSet(views.JobViewSet):
     @extend_schema(responses=ExplainSerializer, filters=False)
     def explain(self, request: Request, pk: str) -> Response:
         """Why the job waits, GPU by GPU with numbers, by the function that decides."""
+        refuse_unknown(request, set())
         job = self.get_object()
         decision, place = reservation.explain(job)
         said = {"status": job.status, "place_in_line": place or None}
@@ -164,7 +167,13 @@ class NodeSerializer(serializers.ModelSerializer[Node]):
         fields = ["name", "state", "heartbeat_at", "cpus", "memory_mb", "reports"]
 
 
-class GPUView(ListAPIView[GPU]):
+class StrictList(ListAPIView[M]):
+    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        refuse_unknown(request, views.PAGE_PARAMETERS)
+        return super().list(request, *args, **kwargs)
+
+
+class GPUView(StrictList[GPU]):
     """Every GPU with what is promised, used and foreign on it. MiB."""
 
     serializer_class = GPUSerializer
@@ -174,6 +183,6 @@ class GPUView(ListAPIView[GPU]):
         return GPU.objects.select_related("node").prefetch_related(live)
 
 
-class NodeView(ListAPIView[Node]):
+class NodeView(StrictList[Node]):
     serializer_class = NodeSerializer
     queryset = Node.objects.all()

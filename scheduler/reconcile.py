@@ -72,8 +72,11 @@ def _next(now: datetime, known: Known, found: Observation | None) -> Task | None
     return _running(now, known)
 
 
+# Ages are taken either way: a clock that was set back must not make us wait for hours.
+
+
 def _starting(now: datetime, known: Known, found: Observation | None) -> Task | None:
-    if known.stop_wanted or now - known.reserved_at > LAUNCH_PATIENCE:
+    if known.stop_wanted or abs(now - known.reserved_at) > LAUNCH_PATIENCE:
         return Task.LAUNCH
     return Task.LAUNCH if found and found.state is ContainerState.RUNNING else None
 
@@ -81,7 +84,7 @@ def _starting(now: datetime, known: Known, found: Observation | None) -> Task | 
 def _running(now: datetime, known: Known) -> Task | None:
     if known.stop_wanted:
         sent = known.stop_sent_at
-        due = sent is None or now - sent >= known.grace
+        due = sent is None or abs(now - sent) >= known.grace
         return Task.STOP if due else None
     assert known.started_at is not None
     return Task.EXPIRE if now - known.started_at >= known.timeout else None

@@ -18,6 +18,7 @@ from django.utils import timezone
 from jobs import lifecycle
 from jobs.exceptions import GpuJobsError, TransitionConflict
 from jobs.models import Attempt, Job
+from jobs.status import Status, WaitReason
 from scheduler import placement
 from scheduler.models import GPU, Allocation, ImageState, Node, NodeImage, PassLease
 from scheduler.placement import Placement, Wait
@@ -188,7 +189,9 @@ def run_passes() -> int:
 
 def _take_lease(holder: str) -> int | None:
     now = timezone.now()
-    free = Q(holder="") | Q(expires_at__lt=now)
+    # A lease longer than any is of a clock that was set back since.
+    over = Q(expires_at__lt=now) | Q(expires_at__gt=now + 2 * LEASE)
+    free = Q(holder="") | over
     mine = PassLease.objects.filter(free, id=1, wakes__gt=F("served"))
     if mine.update(holder=holder, expires_at=now + LEASE) != 1:
         return None
@@ -233,10 +236,22 @@ def consider(request: placement.Request) -> tuple[str, Placement | Wait | None]:
 
 
 def explain(job: Job) -> tuple[Placement | Wait | None, int]:
-    """Why a queued job waits, by the function that decides, and its place in line."""
+    """Why a queued job waits, by the function that decides, and its place in line.
+
+    Nothing, and 0, of a job that is not queued.
+    """
     queue = list(Job.objects.queued()[:HEAD])
     decisions = placement.plan(snapshot(), [request_of(other) for other in queue])
     for place, decision in enumerate(decisions, start=1):
         if decision.request.job_id == str(job.pk):
             return decision, place
-    return None, 0
+    if job.status != Status.QUEUED:
+        return None, 0
+    before = Q(created_at__lt=job.created_at) | Q(
+        created_at=job.created_at, id__lt=job.pk
+    )
+    first = Q(priority__gt=job.priority) | Q(before, priority=job.priority)
+    ahead = Job.objects.queued().filter(first).count()
+    text = f"{ahead} jobs are ahead of it; a pass looks at the first {HEAD} in line."
+    wait = Wait(request=request_of(job), reason=WaitReason.PRIORITY, text=text)
+    return wait, ahead + 1

@@ -19,11 +19,18 @@ class FakeRunner:
         self.images: set[str] = set()
         self.starts: list[str] = []
         self.signals: list[tuple[str, bool]] = []
+        # Programs that do not end on SIGTERM, and containers that can not be removed.
+        self.deaf: set[str] = set()
+        self.stuck: set[str] = set()
+        self.holders: dict[int, str] = {}
+        # What `events` tells, and then its stream ends.
+        self.happened: list[tuple[str, str]] = []
         # The next call of a verb raises its fault, before or after its effect.
-        self.faults: dict[str, RunnerFault] = {}
-        self.late_faults: dict[str, RunnerFault] = {}
+        # `create` is the part of `launch` before anything is there.
+        self.faults: dict[str, BaseException] = {}
+        self.late_faults: dict[str, BaseException] = {}
 
-    def _fail(self, verb: str, faults: dict[str, RunnerFault]) -> None:
+    def _fail(self, verb: str, faults: dict[str, BaseException]) -> None:
         if fault := faults.pop(verb, None):
             raise fault
 
@@ -41,6 +48,7 @@ class FakeRunner:
             return self.containers[spec.name]
         if not spec.command or spec.command[0].startswith("/no/"):
             raise RunnerFault(Reason.COMMAND_NOT_FOUND, "no such command")
+        self._fail("create", self.faults)
         self.create(spec)
         self._fail("launch", self.faults)
         self.specs[spec.name] = spec
@@ -78,20 +86,27 @@ class FakeRunner:
         return [o for o in self.containers.values() if name in (None, o.name)]
 
     def stop(self, name: str, *, force: bool) -> None:
+        self._fail("stop", self.faults)
         found = self.containers.get(name)
         if found and found.state is ContainerState.RUNNING:
             self.signals.append((name, force))
-            self.end(name, 137 if force else 143)
+            if force or name not in self.deaf:
+                self.end(name, 137 if force else 143)
 
     def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
+        self._fail("logs", self.faults)
         yield self.output.get(name, b"")
 
     def remove(self, name: str) -> None:
         self._fail("remove", self.faults)
-        self.containers.pop(name, None)
+        if name not in self.stuck:
+            self.containers.pop(name, None)
+        self._fail("remove", self.late_faults)
 
     def holder(self, pid: int) -> str | None:
-        return None
+        return self.holders.get(pid)
 
     def events(self) -> Iterator[tuple[str, str]]:
-        return iter(())
+        self._fail("events", self.faults)
+        while self.happened:
+            yield self.happened.pop(0)

@@ -23,7 +23,7 @@ from scheduler.execution.ground import (
 from scheduler.execution.launching import mark_running
 from scheduler.models import GpuSample
 from scheduler.reservation import release, usage_of, wake
-from scheduler.runner.base import ContainerState
+from scheduler.runner.base import ContainerState, Observation, RunnerFault
 
 LOG_TAIL = 8192
 
@@ -47,6 +47,8 @@ def collect(attempt_id: str) -> None:
             reason, text = attempt.evidence["reason"], attempt.evidence["text"]
             usage = usage_of(attempt)
             lifecycle.finish(attempt, Reason(reason), text, usage=usage, by=BY)
+            # A job without a GPU kept its CPU until now.
+            wake()
 
 
 def _see_exit(attempt: Attempt) -> bool:
@@ -68,8 +70,7 @@ def _see_exit(attempt: Attempt) -> bool:
 def _gather(attempt: Attempt) -> None:
     found = look(attempt)
     log = settings.DATA_ROOT / attempt.log_path
-    chunks = node_runner().logs(attempt.container_name, follow=False)
-    storage.complete_log(log, chunks if found else [], settings.LOG_CAP_MB)
+    _complete_log(attempt, log, found)
     ended = ending.judge(found, _known(attempt, log))
     if ended.reason is Reason.COMPLETED:
         ended = _take_in(attempt, ended)
@@ -81,10 +82,30 @@ def _gather(attempt: Attempt) -> None:
     )
 
 
+def _complete_log(attempt: Attempt, log: Path, found: Observation | None) -> None:
+    """A daemon that is away is asked again later. One that answers and can not read
+    this log twice has lost it: what was followed stays, and the job may end."""
+    for _ in range(2):
+        try:
+            chunks = node_runner().logs(attempt.container_name, follow=False)
+            storage.complete_log(log, chunks if found else [], settings.LOG_CAP_MB)
+        except RunnerFault as fault:
+            told = f"[gpujobs: the rest can not be read: {fault}]\n"
+            look(attempt)
+        else:
+            return
+    storage.complete_log(log, [told.encode()], settings.LOG_CAP_MB)
+
+
 def _known(attempt: Attempt, log: Path) -> ending.Known:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL))
-        tail = file.read().decode(errors="replace")
+        # It may become part of a text, and PostgreSQL holds no NUL in one.
+        tail = (
+            file.read()
+            .decode(errors="replace")
+            .replace("\0", "\N{REPLACEMENT CHARACTER}")
+        )
     return ending.Known(
         stop_reason=Reason(attempt.stop_reason) if attempt.stop_reason else None,
         kill_seen=attempt.kill_seen_at is not None,

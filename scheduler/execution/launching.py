@@ -55,13 +55,18 @@ def _ordered(attempt: Attempt) -> tuple[Reason, str]:
 def _settle(attempt: Attempt, found: Observation) -> None:
     """Adopt what runs or ran. What was only made is never started: the start of a
     launcher that died may still be on its way inside the daemon."""
-    if found.state is ContainerState.CREATED:
-        node_runner().remove(attempt.container_name)
-        known = ending.Known()
-        ended = ending.judge(found, known)
+    if found.state is not ContainerState.CREATED:
+        mark_running(attempt, found)
+    elif _remove(attempt):
+        ended = ending.judge(found, ending.Known())
         _end_unstarted(attempt, ended.reason, ended.text)
-        return
-    mark_running(attempt, found)
+
+
+def _remove(attempt: Attempt) -> bool:
+    """Whether it is seen to be gone: a removal that is under way is no evidence yet,
+    and launch is asked for again."""
+    node_runner().remove(attempt.container_name)
+    return look(attempt) is None
 
 
 def mark_running(attempt: Attempt, found: Observation) -> None:
@@ -105,7 +110,9 @@ def _after_fault(attempt: Attempt, fault: RunnerFault) -> None:
     if found is not None and found.state is not ContainerState.CREATED:
         _settle(attempt, found)
         return
-    node_runner().remove(attempt.container_name)
+    # Only what is there and ours: with its name alone it may be somebody else's.
+    if found is not None and not _remove(attempt):
+        return
     reason = fault.reason
     if reason is Reason.IMAGE_NOT_FOUND:
         # It was there when the job was placed: look for it again, then try again.

@@ -18,7 +18,8 @@ def stop(attempt_id: str) -> None:
         if sent is None:
             Attempt.objects.filter(pk=attempt.pk).update(stop_sent_at=now)
         force = not grace_s or (
-            sent is not None and (now - sent).total_seconds() >= grace_s
+            # Either way: a clock set back must not spare it for hours.
+            sent is not None and abs((now - sent).total_seconds()) >= grace_s
         )
         if (sent is None or force) and look(attempt) is not None:
             node_runner().stop(attempt.container_name, force=force)

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from jobs import audit
 from jobs.models import Attempt
+from jobs.models.job import MAX_MB
 from scheduler.inventory.base import (
     Device,
     DeviceSample,
@@ -52,16 +53,21 @@ class Hardware:
     def sync(self) -> bool:
         """Make the rows match the devices that the driver lists."""
         try:
-            devices = self._inventory.devices()
+            listed = self._inventory.devices()
         except InventoryUnavailable as fault:
             return self._lost_sight(fault)
-        self.report = ""
+        devices = [device for device in listed if _is_sound(device)]
+        odd = [device.uuid for device in listed if not _is_sound(device)]
+        self.report = f"The driver tells impossible sizes of {odd}." if odd else ""
         before = self._present()
         with transaction.atomic():
             for device in devices:
                 self._write(device)
             gone = self._node.gpus.exclude(uuid__in=[d.uuid for d in devices])
             gone.update(is_present=False)
+        # Here since it is seldom, and by GPU since the index is by GPU.
+        old = GpuSample.objects.filter(at__lt=timezone.now() - KEEP_SAMPLES)
+        old.filter(gpu__node=self._node).delete()
         return self._present() != before
 
     def _lost_sight(self, fault: InventoryUnavailable) -> bool:
@@ -101,13 +107,10 @@ class Hardware:
             return self._lost_sight(fault)
         gpus = {gpu.uuid: gpu for gpu in self._node.gpus.all()}
         attempts = self._attempts()
-        now = timezone.now()
         changed = False
         for sample in samples:
-            if sample.uuid in gpus:
+            if sample.uuid in gpus and _mb(sample.used_mb) == sample.used_mb:
                 changed |= self._record(gpus[sample.uuid], sample, attempts)
-        # Seldom enough not to matter, often enough for the table to stay small.
-        GpuSample.objects.filter(at__lt=now - KEEP_SAMPLES).delete()
         return changed
 
     def _attempts(self) -> dict[str, Attempt]:
@@ -118,7 +121,9 @@ class Hardware:
         self, gpu: GPU, sample: DeviceSample, attempts: dict[str, Attempt]
     ) -> bool:
         live = list(Allocation.objects.live().filter(gpu=gpu))
-        owners = ((self._owner(p.pid, attempts), p.used_mb) for p in sample.processes)
+        owners = (
+            (self._owner(p.pid, attempts), _mb(p.used_mb)) for p in sample.processes
+        )
         promised = sum(allocation.vram_mb for allocation in live)
         use = attribute(sample.used_mb or 0, owners, promised)
         seen = {
@@ -158,3 +163,12 @@ class Hardware:
         if measured > attempt.peak_vram_mb.get(uuid, 0):
             attempt.peak_vram_mb[uuid] = measured
             attempt.save(update_fields=["peak_vram_mb"])
+
+
+def _is_sound(device: Device) -> bool:
+    """A driver in trouble tells sizes that no row can hold."""
+    return 0 < device.total_mb <= MAX_MB and 0 <= device.reserved_mb <= device.total_mb
+
+
+def _mb(size: int | None) -> int | None:
+    return size if size is not None and 0 <= size <= MAX_MB else None

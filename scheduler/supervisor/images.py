@@ -1,5 +1,6 @@
 """Images that queued jobs want: looked up, pulled while no GPU is held, told of."""
 
+import contextlib
 import logging
 import queue
 import threading
@@ -9,6 +10,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from jobs import lifecycle
+from jobs.exceptions import TransitionConflict
 from jobs.models import Job
 from jobs.status import Reason, Status
 from scheduler.models import ImageState, Node, NodeImage
@@ -48,26 +50,38 @@ class Images:
     def _look_after(self, image: str, row: NodeImage | None) -> bool:
         if image in self._pulling or (row and not self._is_due(row)):
             return False
-        if self._runner.has_image(image):
-            self._write(image, ImageState.PRESENT)
-            return True
+        try:
+            if self._runner.has_image(image):
+                self._write(image, ImageState.PRESENT)
+                return True
+        except RunnerFault as fault:
+            # Perhaps it is the image that the daemon can not stand, so that one job
+            # must not take the node from all. A daemon that is away fails the next look.
+            self._write(image, ImageState.FAILED, text=str(fault))
+            return False
         if len(self._pulling) < MOST_PULLS:
             self._write(image, ImageState.PULLING)
-            self._pulling.add(image)
             threading.Thread(target=self._pull, args=[image], daemon=True).start()
+            self._pulling.add(image)
         return False
 
     def _is_due(self, row: NodeImage) -> bool:
         if row.state == ImageState.FAILED:
-            return timezone.now() - row.updated_at > TRY_AGAIN
+            # Either way: a clock set back must not keep it for hours.
+            return abs(timezone.now() - row.updated_at) > TRY_AGAIN
         return row.state != ImageState.PRESENT
 
     def _pull(self, image: str) -> None:
+        """A thread. Whatever becomes of it, the loop hears that the pull is over."""
+        text = "The pull broke off; the supervisor's log says why."
+        outcome: str | RunnerFault = RunnerFault(Reason.REGISTRY_UNREACHABLE, text)
         try:
-            self._pulled.put((image, self._runner.pull(image)))
+            outcome = self._runner.pull(image)
         except RunnerFault as fault:
-            self._pulled.put((image, fault))
-        self._wake()
+            outcome = fault
+        finally:
+            self._pulled.put((image, outcome))
+            self._wake()
 
     def _write_down_pulls(self) -> bool:
         changed = False
@@ -87,9 +101,11 @@ class Images:
         self._node.images.filter(image=image).delete()
         text = f"Image {image} can not be had: {fault}"
         for job in Job.objects.filter(status=Status.QUEUED, image=image):
-            lifecycle.fail_queued(
-                job, fault.reason, text, by=f"supervisor on {self._node}"
-            )
+            # Its owner may have cancelled it meanwhile, or another node have taken it.
+            with contextlib.suppress(TransitionConflict):
+                lifecycle.fail_queued(
+                    job, fault.reason, text, by=f"supervisor on {self._node}"
+                )
 
     def _write(
         self, image: str, state: ImageState, *, digest: str = "", text: str = ""

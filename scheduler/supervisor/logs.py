@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 from django.conf import settings
 
@@ -12,6 +13,9 @@ from jobs.storage import BoundedLog
 from scheduler.runner.base import Runner, RunnerFault
 
 logger = logging.getLogger(__name__)
+
+# A follower that ends wakes the loop: without a pause, one that ends at once spins.
+FOLLOW_AGAIN_S = 5.0
 
 
 class LogFollowers:
@@ -25,22 +29,28 @@ class LogFollowers:
         self._runner = runner
         self._wake = wake
         self._threads: dict[str, threading.Thread] = {}
+        self._begun: dict[str, float] = {}
 
     def ensure(self, attempt: Attempt) -> None:
         """Follow this running attempt, from where its file ends if it was before."""
         name = attempt.container_name
         thread = self._threads.get(name)
-        if thread is None or not thread.is_alive():
+        if thread is None or self._is_over(name, thread):
             path = settings.DATA_ROOT / attempt.log_path
             thread = threading.Thread(
                 target=self._follow, args=[name, path], name=name, daemon=True
             )
             self._threads[name] = thread
+            self._begun[name] = monotonic()
             thread.start()
+
+    def _is_over(self, name: str, thread: threading.Thread) -> bool:
+        rested = monotonic() - self._begun[name] > FOLLOW_AGAIN_S
+        return rested and not thread.is_alive()
 
     def forget_but(self, names: set[str]) -> None:
         for name in self._threads.keys() - names:
-            del self._threads[name]
+            del self._threads[name], self._begun[name]
 
     def _follow(self, name: str, path: Path) -> None:
         try:
@@ -48,7 +58,7 @@ class LogFollowers:
             with BoundedLog(path, settings.LOG_CAP_MB, resume=True) as log:
                 for chunk in self._runner.logs(name, follow=True):
                     log.write(chunk)
-        except RunnerFault as fault:
+        except (RunnerFault, OSError) as fault:
             logger.warning("log of %s is not followed: %s", name, fault)
         finally:
             self._wake()

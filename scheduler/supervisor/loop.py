@@ -5,12 +5,13 @@ import logging
 import os
 import queue
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
+from time import monotonic, sleep
 
 from django.conf import settings
+from django.db import Error, connections
 from django.utils import timezone
 
 from jobs import lifecycle
@@ -30,11 +31,11 @@ from scheduler.supervisor.logs import LogFollowers
 logger = logging.getLogger(__name__)
 
 TURN_S = 1.0
-SAMPLE_EVERY = timedelta(seconds=2)
-SYNC_EVERY = timedelta(seconds=30)
-SAFETY_NET = timedelta(seconds=5)
+SAMPLE_EVERY_S = 2.0
+SYNC_EVERY_S = 30.0
+SAFETY_NET_S = 5.0
 # What was asked for is asked again if it still stands after so long.
-ASK_AGAIN = timedelta(seconds=30)
+ASK_AGAIN_S = 30.0
 EVENTS_PAUSE_S = 1.0
 
 
@@ -66,8 +67,12 @@ class Supervisor:
         self._hardware = Hardware(self._node, inventory, runner.holder)
         self._images = Images(self._node, runner, self.wake)
         self._followers = LogFollowers(runner, self.wake)
-        self._asked: dict[Ask, datetime] = {}
-        self._due: dict[str, datetime] = {}
+        self._watcher: threading.Thread | None = None
+        # Seen to be killed, and not yet written down.
+        self._killed: set[str] = set()
+        # By a clock that nobody sets: one set back would make it wait for hours.
+        self._asked: dict[Ask, float] = {}
+        self._due: dict[str, float] = {}
         self.is_stopping = False
 
     def wake(self) -> None:
@@ -75,27 +80,36 @@ class Supervisor:
         self._woken.set()
 
     def stop(self) -> None:
+        """End after this turn. A signal's handler may call it, which must not wait for
+        a lock that the code it interrupts may hold: no wake, the next turn is near."""
         self.is_stopping = True
-        self.wake()
 
     def run(self) -> None:
         """Turn until told to stop. Jobs go on without us."""
         self._beat(NodeState.JOINING)
-        threading.Thread(target=self._watch_events, daemon=True).start()
         while not self.is_stopping:
             self._woken.clear()
-            self.turn()
+            self._keep_watching()
+            self._try_turn()
             self._woken.wait(TURN_S)
         self._beat(NodeState.DOWN)
+
+    def _try_turn(self) -> None:
+        """A database or a disk that fails costs a turn, not the supervisor."""
+        try:
+            self.turn()
+        except (Error, OSError):
+            logger.exception("this turn was given up")
+            # A connection that broke does not mend itself.
+            connections.close_all()
 
     def turn(self) -> None:
         """Look at hardware, images and containers; ask; say that we are there."""
         report = ""
-        changed = self._is_due("sync", SYNC_EVERY) and self._hardware.sync()
-        if self._is_due("sample", SAMPLE_EVERY):
+        changed = self._is_due("sync", SYNC_EVERY_S) and self._hardware.sync()
+        if self._is_due("sample", SAMPLE_EVERY_S):
             changed |= self._hardware.sample()
         try:
-            self._note_kills()
             self._reconcile()
             changed |= self._images.turn()
         except RunnerFault as fault:
@@ -103,14 +117,14 @@ class Supervisor:
             logger.warning("the runner does not answer: %s", fault)
         # A node is up only after a full reconcile, and only while it can run things.
         changed |= self._beat(NodeState.JOINING if report else NodeState.UP, report)
-        if changed or (self._is_due("schedule", SAFETY_NET) and self._has_queue()):
+        if changed or (self._is_due("schedule", SAFETY_NET_S) and self._has_queue()):
             wake()
 
-    def _is_due(self, what: str, every: timedelta) -> bool:
-        now = timezone.now()
+    def _is_due(self, what: str, every_s: float) -> bool:
+        now = monotonic()
         if what in self._due and now < self._due[what]:
             return False
-        self._due[what] = now + every
+        self._due[what] = now + every_s
         return True
 
     def _has_queue(self) -> bool:
@@ -142,6 +156,8 @@ class Supervisor:
         # before, so that not to find it means that it is gone.
         live = self._live()
         found = self._runner.observe()
+        # After the look: an exit that it shows is not collected before its kill is known.
+        self._note_kills()
         attempts = {str(attempt.pk): attempt for attempt in live}
         self._follow(live, found)
         asks = reconcile(timezone.now(), map(known, live), found)
@@ -155,7 +171,7 @@ class Supervisor:
                 self._ask(ask)
         self._sweep(live, found)
         self._asked = {
-            ask: at for ask, at in self._asked.items() if _is_recent(at, ASK_AGAIN)
+            ask: at for ask, at in self._asked.items() if monotonic() - at < ASK_AGAIN_S
         }
 
     def _follow(self, live: list[Attempt], found: list[Observation]) -> None:
@@ -167,8 +183,8 @@ class Supervisor:
 
     def _ask(self, ask: Ask) -> None:
         if ask not in self._asked:
-            self._asked[ask] = timezone.now()
             enqueue(ask.task, ask.attempt_id)
+            self._asked[ask] = monotonic()
 
     def _sweep(self, live: list[Attempt], found: list[Observation]) -> None:
         """Containers of attempts that ended are collected once more: removed."""
@@ -183,6 +199,12 @@ class Supervisor:
 
     # --- Events ----------------------------------------------------------------------
 
+    def _keep_watching(self) -> None:
+        """Also when the thread died of something that nobody foresaw."""
+        if self._watcher is None or not self._watcher.is_alive():
+            self._watcher = threading.Thread(target=self._watch_events, daemon=True)
+            self._watcher.start()
+
     def _watch_events(self) -> None:
         """A thread: what happens to containers, as it happens. A stream that ends,
         in whatever way, is opened again."""
@@ -193,17 +215,20 @@ class Supervisor:
                     self.wake()
             except RunnerFault as fault:
                 logger.warning("events of the runner ended: %s", fault)
-            time.sleep(EVENTS_PAUSE_S)
+            sleep(EVENTS_PAUSE_S)
 
     def _note_kills(self) -> None:
         """A kill that no wish asked for: an exit after it is no success."""
         while not self._events.empty():
             action, name = self._events.get()
-            job_id, _, number = name.removeprefix("gpujob-").rpartition("-")
-            if action == "kill" and number.isdigit():
-                Attempt.objects.live().filter(
-                    job_id=job_id, number=number, stop_reason="", kill_seen_at=None
-                ).update(kill_seen_at=timezone.now())
+            if action == "kill":
+                self._killed.add(name)
+        if self._killed:
+            # Anybody may name a container: names are compared, never taken apart.
+            killed = [a.pk for a in self._live() if a.container_name in self._killed]
+            unasked = Attempt.objects.live().filter(stop_reason="", kill_seen_at=None)
+            unasked.filter(pk__in=killed).update(kill_seen_at=timezone.now())
+            self._killed.clear()
 
 
 def known(attempt: Attempt) -> Known:
@@ -218,7 +243,3 @@ def known(attempt: Attempt) -> Known:
         stop_wanted=bool(attempt.stop_reason),
         stop_sent_at=attempt.stop_sent_at,
     )
-
-
-def _is_recent(at: datetime, age: timedelta) -> bool:
-    return timezone.now() - at < age

@@ -3,11 +3,13 @@
 import itertools
 from typing import Any
 
+from django.apps import apps
 from django.utils import timezone
 
 from jobs.models import Attempt, Job
+from scheduler import placement, reservation
 from scheduler.models import GPU, Allocation, ImageState, Node, NodeImage, NodeState
-from tests.factories import IMAGE
+from tests.factories import IMAGE, make_job
 
 GB = 1024
 _numbers = itertools.count()
@@ -42,3 +44,24 @@ def hold(
     return Allocation.objects.create(
         attempt=attempt, gpu=gpu, vram_mb=vram_mb, is_exclusive=exclusive
     )
+
+
+def make_reserved(**spec: Any) -> Attempt:
+    """An attempt that a pass has just placed: its GPUs are held, its launch is asked."""
+    return place(make_job(**{"command": ["train"], **spec}))
+
+
+def place(job: Job) -> Attempt:
+    decision = placement.decide(reservation.snapshot(), reservation.request_of(job))
+    assert isinstance(decision, placement.Placement), decision
+    return reservation.reserve(decision)
+
+
+def asked(name: str) -> list[tuple[str, ...]]:
+    """The arguments of each task of that name that waits for the cluster."""
+    tasks = [row.task for row in apps.get_model("django_q.OrmQ").objects.order_by("id")]
+    return [t["args"] for t in tasks if t["func"] == f"scheduler.tasks.{name}"]
+
+
+def holds(attempt: Attempt) -> bool:
+    return Allocation.objects.live().filter(attempt=attempt).exists()

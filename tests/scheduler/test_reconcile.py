@@ -89,6 +89,18 @@ TABLE = [
         UP,
         Task.STOP,
     ),
+    (
+        "the clock was set back after TERM: no hour of grace",
+        replace(STOPPING, stop_sent_at=NOW + timedelta(hours=1)),
+        UP,
+        Task.STOP,
+    ),
+    (
+        "the clock was set back after it was placed: ask again all the same",
+        replace(STARTING, reserved_at=NOW + timedelta(hours=1)),
+        None,
+        Task.LAUNCH,
+    ),
     ("stopped, and it exited", STOPPING, EXITED, Task.COLLECT),
     (
         "a wish and a time limit: the wish was first",

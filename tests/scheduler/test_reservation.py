@@ -197,6 +197,16 @@ class TestPasses:
         )
         assert run_passes() == 1
 
+    def test_so_does_that_of_one_that_died_before_the_clock_was_set_back(
+        self, gpus: list[GPU]
+    ) -> None:
+        make_job()
+        wake()
+        PassLease.objects.update(
+            holder="dead", expires_at=timezone.now() + timedelta(hours=1)
+        )
+        assert run_passes() == 1
+
     def test_a_pass_that_fails_gives_the_lease_back_and_serves_nothing(
         self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,0 +1,117 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from jobs.models import AuditRecord, Job, JobEvent, User
+from scheduler.models import GPU, PassLease
+from tests.asserts import assert_problem
+from tests.factories import IMAGE, make_job
+from tests.scheduler.factories import GB, asked
+
+Api = Callable[..., APIClient]
+URL = "/api/v1/jobs"
+DRY = f"{URL}?dry_run=true"
+SPEC = {"image": IMAGE, "gpu_count": 1, "min_vram_mb": 10 * GB}
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    return {**SPEC, **fields}
+
+
+def test_now(api: Api, alice: User, gpu: GPU) -> None:
+    answer = api(alice).post(DRY, spec())
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["outcome"], body["eta"], body["reason"]) == ("now", None, "")
+    assert [line["blocked_by"] for line in body["gpus"]] == [""]
+
+
+def test_later_with_the_reason_and_the_numbers(api: Api, alice: User, gpu: GPU) -> None:
+    GPU.objects.update(foreign_mb=20 * GB)
+    body = api(alice).post(DRY, spec()).json()
+    assert (body["outcome"], body["reason"]) == ("later", "foreign_use")
+    assert body["gpus"][0]["missing_mb"] == 6 * GB
+    assert "20,480 MiB are used by processes outside" in body["text"]
+
+
+def test_later_since_others_are_ahead(api: Api, alice: User, gpu: GPU) -> None:
+    make_job()
+    assert api(alice).post(DRY, spec()).json()["outcome"] == "later"
+
+
+def test_never_with_the_numbers(api: Api, alice: User, gpu: GPU) -> None:
+    answer = api(alice).post(DRY, spec(min_vram_mb=99 * GB))
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["outcome"], body["reason"]) == ("never", "never_fits")
+    assert "101,376 MiB" in body["text"]
+    assert "24,576 MiB usable" in body["text"]
+
+
+def test_it_writes_nothing(api: Api, alice: User, gpu: GPU) -> None:
+    PassLease.objects.all().delete()
+    for vram_mb in (10 * GB, 99 * GB):
+        api(alice).post(DRY, spec(min_vram_mb=vram_mb))
+    assert not Job.objects.exists()
+    assert not JobEvent.objects.exists()
+    assert not AuditRecord.objects.exists()
+    assert not PassLease.objects.exists()
+    assert asked("schedule") == []
+
+
+def test_false_submits(api: Api, alice: User, gpu: GPU) -> None:
+    assert api(alice).post(f"{URL}?dry_run=false", spec()).status_code == 201
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize("wish", ["1", "True", "yes", ""])
+def test_anything_else_is_refused_rather_than_run(
+    api: Api, alice: User, gpu: GPU, wish: str
+) -> None:
+    answer = api(alice).post(f"{URL}?dry_run={wish}", spec())
+    assert_problem(answer, 400, "bad_dry_run")
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("query", ["dryrun=true", "dry_run=true&node=gauss"])
+def test_a_parameter_that_it_does_not_know_is_refused(
+    api: Api, alice: User, gpu: GPU, query: str
+) -> None:
+    assert_problem(api(alice).post(f"{URL}?{query}", spec()), 400, "unknown_parameter")
+    assert not Job.objects.exists()
+
+
+def test_a_malformed_spec_is_told_as_at_a_submission(
+    api: Api, alice: User, gpu: GPU
+) -> None:
+    answer = api(alice).post(DRY, spec(gpu_count=-1))
+    assert_problem(answer, 400, "min_value", "/gpu_count")
+
+
+def test_it_is_for_those_who_are_logged_in(api: Api, gpu: GPU) -> None:
+    assert_problem(api().post(DRY, spec()), 401, "not_authenticated")
+
+
+@pytest.mark.parametrize("url", [URL, DRY])
+def test_a_model_that_no_policy_names_is_refused(
+    api: Api, alice: User, gpu: GPU, url: str
+) -> None:
+    answer = api(alice).post(url, {"model_name": "llama", "params": {}})
+    assert_problem(answer, 422, "unknown_model")
+
+
+def test_what_could_never_be_placed_is_refused_at_submission_with_the_numbers(
+    api: Api, alice: User, gpu: GPU
+) -> None:
+    answer = api(alice).post(URL, spec(min_vram_mb=99 * GB))
+    problem = assert_problem(answer, 422, "never_fits")
+    assert "101,376 MiB" in problem["detail"]
+    assert "24,576 MiB usable" in problem["detail"]
+    assert not Job.objects.exists()
+
+
+def test_what_is_only_too_much_today_is_queued(api: Api, alice: User, gpu: GPU) -> None:
+    GPU.objects.update(foreign_mb=24 * GB, is_present=False)
+    assert api(alice).post(URL, spec()).status_code == 201

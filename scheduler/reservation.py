@@ -200,7 +200,7 @@ def _take_lease(holder: str) -> int | None:
 
 def one_pass() -> int:
     """Decide for the head of the queue and apply; the number of jobs placed."""
-    jobs = {str(job.pk): job for job in Job.objects.queued()[:HEAD]}
+    jobs = {str(job.pk): job for job in _head()}
     if not jobs:
         return 0
     placed = 0
@@ -208,6 +208,15 @@ def one_pass() -> int:
     for decision in placement.plan(snapshot(), requests):
         placed += _apply(jobs[decision.request.job_id], decision)
     return placed
+
+
+def _head() -> list[Job]:
+    """The first in line, and apart from them the first that wait for their image:
+    those hold nothing, and however many they are they keep nobody from a GPU."""
+    present = NodeImage.objects.filter(state=ImageState.PRESENT).values("image")
+    ready = Job.objects.queued().filter(image__in=present)[:HEAD]
+    unready = Job.objects.queued().exclude(image__in=present)[:HEAD]
+    return [*ready, *unready]
 
 
 def _apply(job: Job, decision: Placement | Wait) -> bool:
@@ -231,7 +240,7 @@ def consider(request: placement.Request) -> tuple[str, Placement | Wait | None]:
     refusal = placement.fits_ever(now, request)
     if refusal:
         return refusal, None
-    ahead = [request_of(job) for job in Job.objects.queued()[:HEAD]]
+    ahead = [request_of(job) for job in _head()]
     return "", placement.plan(now, [*ahead, request])[-1]
 
 
@@ -240,11 +249,6 @@ def explain(job: Job) -> tuple[Placement | Wait | None, int]:
 
     Nothing, and 0, of a job that is not queued.
     """
-    queue = list(Job.objects.queued()[:HEAD])
-    decisions = placement.plan(snapshot(), [request_of(other) for other in queue])
-    for place, decision in enumerate(decisions, start=1):
-        if decision.request.job_id == str(job.pk):
-            return decision, place
     if job.status != Status.QUEUED:
         return None, 0
     before = Q(created_at__lt=job.created_at) | Q(
@@ -252,6 +256,10 @@ def explain(job: Job) -> tuple[Placement | Wait | None, int]:
     )
     first = Q(priority__gt=job.priority) | Q(before, priority=job.priority)
     ahead = Job.objects.queued().filter(first).count()
+    requests = [request_of(other) for other in _head()]
+    for decision in placement.plan(snapshot(), requests):
+        if decision.request.job_id == str(job.pk):
+            return decision, ahead + 1
     text = f"{ahead} jobs are ahead of it; a pass looks at the first {HEAD} in line."
     wait = Wait(request=request_of(job), reason=WaitReason.PRIORITY, text=text)
     return wait, ahead + 1

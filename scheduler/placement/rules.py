@@ -33,7 +33,8 @@ def _name_rule(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line | None:
 
 
 def _size_rule(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line | None:
-    missing = (request.min_vram_mb or 0) - gpu.usable_mb
+    # At least 1: where nothing is usable not even "any GPU" can be held.
+    missing = max(1, request.min_vram_mb or 0) - gpu.usable_mb
     if missing <= 0:
         return None
     text = f"only {gpu.usable_mb:,} MiB are usable"

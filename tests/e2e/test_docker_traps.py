@@ -271,6 +271,33 @@ class TestStartsAndEnds:
             [ContainerState.CREATED],
         )
 
+    def test_only_a_deadly_signal_is_told_as_a_kill(
+        self, daemon: PrivateDaemon, runner: DockerRunner, spec: LaunchSpec
+    ) -> None:
+        """After a kill that nobody here asked for, exit 0 is no success."""
+        told: list[str] = []
+
+        def listen() -> None:
+            for action, name in runner.events():
+                if name == spec.name:
+                    told.append(action)
+                    if action == "die":
+                        return
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        script = "trap : USR1; trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"
+        runner.launch(replace(spec, command=("/bin/sh", "-c", script)))
+        log = lambda: b"".join(runner.logs(spec.name, follow=False))  # noqa: E731
+        until(lambda: log() == b"up\n", "the traps to be set")
+        client = daemon.client()
+        for signal in ("SIGUSR1", "SIGTERM"):
+            client.containers.get(spec.name).kill(signal)
+        client.close()
+        listener.join(60)
+        assert told.count("kill") == 1
+        assert told[-1] == "die"
+
     def test_a_registry_that_can_not_be_reached_is_told_apart(
         self, runner: DockerRunner
     ) -> None:

@@ -8,7 +8,13 @@ import pytest
 
 from jobs import storage
 from jobs.models import Artifact, Attempt, Job
-from jobs.storage import ArtifactCap, BoundedLog, complete_log, take_in
+from jobs.storage import (
+    ArtifactCap,
+    BoundedLog,
+    artifacts,
+    complete_log,
+    take_in,
+)
 from tests.factories import make_attempt, make_job
 
 MIB = 1024 * 1024
@@ -187,10 +193,34 @@ class TestTakeIn:
         assert artifact.path == path
         assert Path(artifact.storage_path).name.isalnum()
 
+    def test_two_names_that_look_alike_are_two_artifacts(
+        self, attempt: Attempt, left: Path
+    ) -> None:
+        for name, content in ((b"\xff", b"1"), (b"\\xff", b"22")):
+            with open(os.path.join(os.fsencode(left), name), "wb") as file:
+                file.write(content)
+        take_in(left, attempt)
+        sizes = [size for _, size in sorted(shown(attempt).items())]
+        assert sorted(sizes) == [1, 2]
+        assert all(path.startswith("\\xff") for path in shown(attempt))
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+    def test_what_is_stored_is_no_more_its_users(
+        self, attempt: Attempt, left: Path, settings: Any
+    ) -> None:
+        os.chown(settings.DATA_ROOT, 0, 12345)
+        (left / "x").write_text("x")
+        os.chown(left / "x", 10001, 10001)
+        take_in(left, attempt)
+        stored = settings.DATA_ROOT / attempt.artifacts.get().storage_path
+        for path in (stored, stored.parent, stored.parent.parent):
+            assert (path.stat().st_uid, path.stat().st_gid) == (0, 12345)
+        assert stored.stat().st_mode & 0o777 == 0o640
+
     def test_more_files_than_the_cap_are_refused(
         self, attempt: Attempt, left: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(storage, "MAX_FILES", 3)
+        monkeypatch.setattr(artifacts, "MAX_FILES", 3)
         for number in range(4):
             (left / str(number)).touch()
         with pytest.raises(ArtifactCap, match="Leave less there"):
@@ -226,7 +256,7 @@ class TestTakeIn:
         for name in ("a", "b", "c"):
             (left / name).write_text(name)
         moved: list[str] = []
-        move = storage._move
+        move = artifacts._move
 
         def crash_at_the_second(name: str, fd: int, target: Path) -> None:
             moved.append(name)
@@ -234,10 +264,10 @@ class TestTakeIn:
                 raise KeyboardInterrupt
             move(name, fd, target)
 
-        monkeypatch.setattr(storage, "_move", crash_at_the_second)
+        monkeypatch.setattr(artifacts, "_move", crash_at_the_second)
         with pytest.raises(KeyboardInterrupt):
             take_in(left, attempt)
-        monkeypatch.setattr(storage, "_move", move)
+        monkeypatch.setattr(artifacts, "_move", move)
         take_in(left, attempt)
         assert shown(attempt) == {"a": 1, "b": 1, "c": 1}
         assert not Artifact.objects.filter(sha256="").exists()

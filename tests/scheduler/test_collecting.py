@@ -10,6 +10,7 @@ from django.conf import settings as django_settings
 from jobs import lifecycle, storage
 from jobs.models import Artifact, Attempt, Job, JobEvent, UsageRecord
 from jobs.status import Reason, Status
+from jobs.storage import artifacts
 from scheduler.execution import collect, collecting, launch, launch_spec
 from scheduler.execution.ground import work_folder
 from scheduler.models import GPU, Allocation, PassLease
@@ -292,9 +293,9 @@ STEPS: list[tuple[str, object, str]] = [
     ("the log is completed", storage, "complete_log"),
     ("the ending is judged", collecting.ending, "judge"),
     ("artifacts are taken in", storage, "take_in"),
-    ("the first file has its row", storage, "_row"),
-    ("the first file is moved", storage, "_move"),
-    ("the first file is hashed", storage, "_register"),
+    ("the first file has its row", artifacts, "_add_row"),
+    ("the first file is moved", artifacts, "_move"),
+    ("the first file is hashed", artifacts, "_register"),
     ("the evidence is written", lifecycle, "record_evidence"),
     ("the folder is wiped", collecting, "wipe"),
     ("the attempt ends", lifecycle, "finish"),
@@ -411,7 +412,7 @@ class TestCrashes:
         folder = work_folder(attempt) / "artifacts"
         (folder / "model.pt").write_bytes(b"x" * 700_000)
         runner.end(attempt.container_name, 0)
-        die(monkeypatch, storage, "_move", after=True)
+        die(monkeypatch, artifacts, "_move", after=True)
         with pytest.raises(Crash):
             do_collect(attempt)
         (folder / "more.pt").write_bytes(b"x" * 700_000)
@@ -421,7 +422,7 @@ class TestCrashes:
         self, attempt: Attempt, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         runner.end(attempt.container_name, 0)
-        die(monkeypatch, storage, "_row", after=True)
+        die(monkeypatch, artifacts, "_add_row", after=True)
         with pytest.raises(Crash):
             do_collect(attempt)
         path = Artifact.objects.get().path

@@ -112,6 +112,12 @@ PLACED = [
         {1},
     ),
     (
+        "a GPU of which nothing is usable is passed over, whatever is asked",
+        cluster(gpu(0, headroom_mb=24 * GB), gpu(1, 48)),
+        asks(),
+        {1},
+    ),
+    (
         "a GPU that is draining is passed over",
         cluster(gpu(0, state="draining"), gpu(1, 48)),
         asks(),

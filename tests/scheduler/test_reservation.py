@@ -245,6 +245,17 @@ class TestPasses:
             )
         assert started == [urgent.pk, older.pk, younger.pk]
 
+    def test_however_many_wait_for_an_image_they_keep_nobody_from_a_gpu(
+        self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reservation, "HEAD", 2)
+        for _ in range(3):
+            make_job(image="registry.away/x:1", priority=60)
+        ready = make_job()
+        wake()
+        assert run_passes() == 1
+        assert Attempt.objects.live().get().job_id == ready.pk
+
     def test_a_job_waits_for_its_image(self, gpus: list[GPU]) -> None:
         NodeImage.objects.all().delete()
         job = make_job()

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from urllib3.exceptions import HTTPError
 
 from jobs.status import Reason
 from scheduler.runner.base import ContainerState, LaunchSpec, Observation, RunnerFault
@@ -18,8 +20,11 @@ from scheduler.runner.docker.creation import creation
 
 APPEARS_WITHIN_S = 5.0
 
-# A connection that fails is an OSError of requests, not one of docker's errors.
-FAILURES = (DockerException, OSError)
+# A connection that fails is an OSError of requests, a stream that breaks off one of
+# the libraries below, and half a line of JSON a ValueError: none is one of docker's.
+FAILURES = (DockerException, OSError, HTTPError, HTTPException, ValueError)
+# What the daemon sends when it stops a container; others, like USR1, end nothing.
+DEADLY = {"2", "3", "9", "15"}
 
 _STATES = {
     "created": ContainerState.CREATED,
@@ -134,7 +139,9 @@ class DockerRunner:
         ours = {"type": "container", "label": f"gpujobs.instance={self._instance}"}
         with _daemon():
             for event in self._client.events(decode=True, filters=ours):
-                yield event["Action"], event["Actor"]["Attributes"]["name"]
+                told = event["Actor"]["Attributes"]
+                if event["Action"] != "kill" or told.get("signal") in DEADLY:
+                    yield event["Action"], told["name"]
 
 
 @contextmanager

@@ -1,11 +1,7 @@
-"""A job's files under the data root: bounded logs, and artifacts taken in safely."""
+"""Bounded logs: head and tail are kept, and the cut is marked."""
 
-import hashlib
 import itertools
-import mimetypes
 import os
-import shutil
-import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,19 +10,9 @@ from types import TracebackType
 
 from django.conf import settings
 
-from jobs.exceptions import GpuJobsError
-from jobs.models import Artifact, Attempt, Job
+from jobs.models import Attempt, Job
 
-MAX_FILES = 10_000
-MAX_DEPTH = 32
 _MIB = 1024 * 1024
-
-
-class ArtifactCap(GpuJobsError):
-    """The job left more files, deeper folders or more bytes than are taken in."""
-
-
-# --- Logs ----------------------------------------------------------------------------
 
 
 def job_log_path(job: Job) -> str:
@@ -158,109 +144,3 @@ def _at_least(stream: Iterator[bytes], size: int) -> bytes:
         if len(got) >= size:
             break
     return bytes(got)
-
-
-# --- Artifacts -----------------------------------------------------------------------
-
-
-def take_in(folder: Path, attempt: Attempt) -> None:
-    """Move the regular files under `folder` to the store and register each.
-
-    Called after the container is gone. No link is followed, nothing is unpacked. A
-    row is written before its file moves, so that a second call finishes what a first
-    one began. Raises ArtifactCap.
-    """
-    store = settings.DATA_ROOT / "artifacts" / str(attempt.job_id) / str(attempt.number)
-    store.mkdir(parents=True, exist_ok=True, mode=0o750)
-    _check_cap(folder, store)
-    for path, name, fd in _regular_files(folder):
-        row = _row(attempt, path, store)
-        _move(name, fd, settings.DATA_ROOT / row.storage_path)
-    for row in attempt.artifacts.filter(sha256=""):
-        if (settings.DATA_ROOT / row.storage_path).exists():
-            _register(row)
-        else:  # somebody removed the file after its row was written
-            row.delete()
-
-
-def _check_cap(folder: Path, store: Path) -> None:
-    """Before anything moves, and with what a call before this one has moved."""
-    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(store)}
-    for path, name, fd in _regular_files(folder):
-        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        sizes[_stored_name(path)] = found.st_size
-        if len(sizes) > MAX_FILES:
-            break
-    if len(sizes) > MAX_FILES or sum(sizes.values()) > settings.ARTIFACT_CAP_MB * _MIB:
-        raise ArtifactCap(
-            f"/artifacts holds more than {MAX_FILES:,} files or "
-            f"{settings.ARTIFACT_CAP_MB:,} MiB. Leave less there."
-        )
-
-
-def _stored_name(path: str) -> str:
-    return hashlib.sha256(path.encode()).hexdigest()[:32]
-
-
-def _row(attempt: Attempt, path: str, store: Path) -> Artifact:
-    stored = store / _stored_name(path)
-    row, _ = Artifact.objects.get_or_create(
-        attempt=attempt,
-        path=path,
-        defaults={
-            "storage_path": str(stored.relative_to(settings.DATA_ROOT)),
-            "mime_type": mimetypes.guess_type(path)[0] or "application/octet-stream",
-            "size": 0,
-        },
-    )
-    return row
-
-
-def _register(row: Artifact) -> None:
-    digest, size = hashlib.sha256(), 0
-    with (settings.DATA_ROOT / row.storage_path).open("rb") as stored:
-        while chunk := stored.read(_MIB):
-            digest.update(chunk)
-            size += len(chunk)
-    row.sha256, row.size = digest.hexdigest(), size
-    row.save(update_fields=["sha256", "size"])
-
-
-def _regular_files(folder: Path) -> Iterator[tuple[str, str, int]]:
-    """Triples of the path to show, the file's name, and its folder's descriptor."""
-    if not folder.is_dir():
-        return
-    device = folder.stat().st_dev
-    for parent, _, names, fd in os.fwalk(folder, follow_symlinks=False):
-        relative = Path(parent).relative_to(folder)
-        if len(relative.parts) > MAX_DEPTH:
-            raise ArtifactCap(f"Folders in /artifacts go deeper than {MAX_DEPTH}.")
-        for name in sorted(names):
-            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode) and found.st_dev == device:
-                yield _shown(relative / name), name, fd
-
-
-def _shown(path: Path) -> str:
-    """The path as text: names are bytes, and need not be UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _move(name: str, fd: int, target: Path) -> None:
-    try:
-        os.rename(name, target, src_dir_fd=fd)
-    except OSError:  # another file system: copy what is really there, no link
-        source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
-        with os.fdopen(source, "rb") as opened, target.open("wb") as copy:
-            shutil.copyfileobj(opened, copy, _MIB)
-    if os.geteuid() == 0:
-        os.chown(target, 0, target.parent.stat().st_gid)
-    target.chmod(0o640)
-
-
-def remove_files(job_id: object) -> None:
-    """Remove all that a job left; called when its rows are gone."""
-    root = settings.DATA_ROOT
-    (root / f"logs/{job_id}.log").unlink(missing_ok=True)
-    for folder in (root / f"logs/{job_id}", root / f"artifacts/{job_id}"):
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,127 @@
+"""Artifacts are taken in: regular files only, under names of our making."""
+
+import hashlib
+import mimetypes
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.conf import settings
+
+from jobs.exceptions import GpuJobsError
+from jobs.models import Artifact, Attempt
+
+MAX_FILES = 10_000
+MAX_DEPTH = 32
+_MIB = 1024 * 1024
+
+
+class ArtifactCap(GpuJobsError):
+    """The job left more files, deeper folders or more bytes than are taken in."""
+
+
+def take_in(folder: Path, attempt: Attempt) -> None:
+    """Move the regular files under `folder` to the store and register each.
+
+    Called after the container is gone. No link is followed, nothing is unpacked. A
+    row is written before its file moves, so that a second call finishes what a first
+    one began. Raises ArtifactCap.
+    """
+    store = settings.DATA_ROOT / "artifacts" / str(attempt.job_id) / str(attempt.number)
+    store.mkdir(parents=True, exist_ok=True, mode=0o750)
+    _share_with_group(store.parent, store)
+    _check_cap(folder, store)
+    for path, name, fd in _regular_files(folder):
+        target = store / _stored_name(path)
+        _add_row(attempt, path, target)
+        _move(name, fd, target)
+    for row in attempt.artifacts.filter(sha256=""):
+        if (settings.DATA_ROOT / row.storage_path).exists():
+            _register(row)
+        else:  # somebody removed the file after its row was written
+            row.delete()
+
+
+def _check_cap(folder: Path, store: Path) -> None:
+    """Before anything moves, and with what a call before this one has moved."""
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(store)}
+    for path, name, fd in _regular_files(folder):
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        sizes[_stored_name(path)] = found.st_size
+        if len(sizes) > MAX_FILES:
+            break
+    if len(sizes) > MAX_FILES or sum(sizes.values()) > settings.ARTIFACT_CAP_MB * _MIB:
+        raise ArtifactCap(
+            f"/artifacts holds more than {MAX_FILES:,} files or "
+            f"{settings.ARTIFACT_CAP_MB:,} MiB. Leave less there."
+        )
+
+
+def _stored_name(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+
+
+def _add_row(attempt: Attempt, path: Path, target: Path) -> None:
+    shown = _shown(path)
+    if attempt.artifacts.filter(path=shown).exclude(storage_path__endswith=target.name):
+        # Two names in bytes may look alike as text.
+        shown = f"{shown} ({target.name[:8]})"
+    Artifact.objects.get_or_create(
+        attempt=attempt,
+        storage_path=str(target.relative_to(settings.DATA_ROOT)),
+        defaults={
+            "path": shown,
+            "mime_type": mimetypes.guess_type(shown)[0] or "application/octet-stream",
+            "size": 0,
+        },
+    )
+
+
+def _register(row: Artifact) -> None:
+    digest, size = hashlib.sha256(), 0
+    with (settings.DATA_ROOT / row.storage_path).open("rb") as stored:
+        while chunk := stored.read(_MIB):
+            digest.update(chunk)
+            size += len(chunk)
+    row.sha256, row.size = digest.hexdigest(), size
+    row.save(update_fields=["sha256", "size"])
+
+
+def _regular_files(folder: Path) -> Iterator[tuple[Path, str, int]]:
+    """Triples of the path in it, the file's name, and its folder's descriptor."""
+    if not folder.is_dir():
+        return
+    device = folder.stat().st_dev
+    for parent, _, names, fd in os.fwalk(folder, follow_symlinks=False):
+        relative = Path(parent).relative_to(folder)
+        if len(relative.parts) > MAX_DEPTH:
+            raise ArtifactCap(f"Folders in /artifacts go deeper than {MAX_DEPTH}.")
+        for name in sorted(names):
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and found.st_dev == device:
+                yield relative / name, name, fd
+
+
+def _shown(path: Path) -> str:
+    """The path as text: names are bytes, and need not be UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _move(name: str, fd: int, target: Path) -> None:
+    try:
+        os.rename(name, target, src_dir_fd=fd)
+    except OSError:  # another file system: copy what is really there, no link
+        source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
+        with os.fdopen(source, "rb") as opened, target.open("wb") as copy:
+            shutil.copyfileobj(opened, copy, _MIB)
+    target.chmod(0o640)
+    _share_with_group(target)
+
+
+def _share_with_group(*paths: Path) -> None:
+    """No more the job's user's; the group of the data root, the web's, may read."""
+    if os.geteuid() == 0:
+        for path in paths:
+            os.chown(path, 0, settings.DATA_ROOT.stat().st_gid)

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,16 @@ class TestTakeIn:
         artifact = attempt.artifacts.get()
         assert artifact.path == path
         assert Path(artifact.storage_path).name.isalnum()
+
+    def test_from_another_file_system_it_is_copied(
+        self, attempt: Attempt, left: Path, settings: Any
+    ) -> None:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+            assert os.stat(other).st_dev != left.stat().st_dev
+            (Path(other) / "x").write_text("from afar")
+            take_in(Path(other), attempt)
+        stored = settings.DATA_ROOT / attempt.artifacts.get().storage_path
+        assert stored.read_text() == "from afar"
 
     def test_two_names_that_look_alike_are_two_artifacts(
         self, attempt: Attempt, left: Path

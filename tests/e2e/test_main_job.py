@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,10 +26,21 @@ PROBE = (
 
 
 @pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the operator lets jobs mount."""
+    folder = tmp_path_factory.mktemp("datasets")
+    (folder / "numbers").write_text("1 2 3")
+    for path in (folder, *folder.parents[:2]):
+        path.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def stack(
     tmp_path_factory: pytest.TempPathFactory,
     daemon: PrivateDaemon,
     session_machine: StandInMachine,
+    datasets: Path,
 ) -> Iterator[Stack]:
     session_machine.reset()
     env = {
@@ -36,6 +48,7 @@ def stack(
         "GPUJOBS_RUNNER": "docker",
         "GPUJOBS_INVENTORY": "nvml",
         "GPUJOBS_DOCKER_URL": daemon.base_url,
+        "GPUJOBS_VOLUME_ROOTS": str(datasets),
     }
     with running(tmp_path_factory.mktemp("stack"), env) as stack:
         yield stack
@@ -250,6 +263,18 @@ def test_a_queued_job_is_cancelled_at_once_and_stays_so(
     other = ada.submit(**asks("true", gpu_count=1))
     ada.wait_for(other, "succeeded")
     assert ada.job(job_id)["status"] == "cancelled"
+
+
+def test_a_volume_is_read_only_and_lies_under_an_allowed_root(
+    ada: Person, datasets: Path
+) -> None:
+    command = "cat /data/numbers; touch /data/x 2>&1 || echo refused"
+    job_id = ada.submit(**asks(command, gpu_count=0, volumes=[f"{datasets}:/data"]))
+    ada.wait_for(job_id, "succeeded")
+    log = ada.log(job_id).decode()
+    assert log == "1 2 3touch: /data/x: Read-only file system\nrefused\n"
+    answer = ada.post("/jobs", asks("true", volumes=["/etc:/data"]))
+    assert (answer.status_code, answer.json()["code"]) == (400, "mount_not_allowed")
 
 
 def test_a_time_limit_keeps_the_log(ada: Person) -> None:

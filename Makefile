@@ -16,7 +16,7 @@ help:
 	@echo "make venv                                        only the virtual environment"
 
 demo: $(VENV)/.runtime
-	@$(BIN)/python scripts/demo.py --port $(PORT) --data $(DATA) $(if $(ONCE),--once)
+	@$(BIN)/python scripts/demo.py --port "$(PORT)" --data "$(DATA)" $(if $(ONCE),--once)
 
 venv: $(VENV)/.development
 

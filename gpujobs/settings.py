@@ -4,6 +4,7 @@ Every GPUJOBS_* name is listed in README.md; a test compares the two.
 """
 
 import hashlib
+import os
 import socket
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
-env.read_env(BASE_DIR / ".env")
+env.read_env(env("GPUJOBS_ENV_FILE", default=str(BASE_DIR / ".env")))
+# Logs, artifacts and the SQLite file are for us and our group, not for every user.
+os.umask(0o027)
 
 # --- Who we are and where things lie -------------------------------------------------
 

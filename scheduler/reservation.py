@@ -47,7 +47,10 @@ def request_of(job: Job) -> placement.Request:
         min_vram_mb=job.min_vram_mb,
         share=job.share,
         gpu_name=job.gpu_name,
-        image=job.image,
+        # A process has no image.
+        image="" if settings.RUNNER == "process" else job.image,
+        cpus=job.cpus,
+        memory_mb=job.memory_mb,
     )
 
 
@@ -62,9 +65,12 @@ def snapshot() -> placement.Snapshot:
 
 def _nodes() -> list[placement.Node]:
     images: dict[int, set[str]] = defaultdict(set)
-    present = NodeImage.objects.filter(state=ImageState.PRESENT)
-    for node_id, image in present.values_list("node_id", "image"):
-        images[node_id].add(image)
+    pulls: dict[int, dict[str, str]] = defaultdict(dict)
+    for row in NodeImage.objects.all():
+        if row.state == ImageState.PRESENT:
+            images[row.node_id].add(row.image)
+        else:
+            pulls[row.node_id][row.image] = row.text or row.state
     live = Attempt.objects.live().filter(job__gpu_count=0).values("node")
     busy = {row["node"]: row["n"] for row in live.annotate(n=Count("id"))}
     heard_since = timezone.now() - SILENCE
@@ -74,8 +80,11 @@ def _nodes() -> list[placement.Node]:
             state=node.state
             if node.heartbeat_at and node.heartbeat_at > heard_since
             else "down",
+            cpus=node.cpus,
+            memory_mb=node.memory_mb,
             cpus_free=node.cpus - busy.get(node.name, 0),
             images=frozenset(images[node.pk]),
+            pulls=pulls[node.pk],
         )
         for node in Node.objects.all()
     ]
@@ -153,13 +162,15 @@ def release(attempt: Attempt) -> int:
 
 
 def usage_of(attempt: Attempt) -> lifecycle.Usage:
-    """What the attempt held, from its allocations, from reserve to release."""
+    """What the attempt used, from its allocations: from reserve to its exit. That it
+    took us longer to see the exit is not its doing."""
     seconds = vram_seconds = 0.0
     for allocation in attempt.allocations.filter(released_at__isnull=False):
         assert allocation.released_at is not None
-        held_s = (allocation.released_at - allocation.reserved_at).total_seconds()
-        seconds += held_s
-        vram_seconds += held_s * allocation.vram_mb
+        until = min(allocation.released_at, attempt.exited_at or allocation.released_at)
+        used_s = max(0.0, (until - allocation.reserved_at).total_seconds())
+        seconds += used_s
+        vram_seconds += used_s * allocation.vram_mb
     return lifecycle.Usage(gpu_seconds=seconds, vram_mb_seconds=vram_seconds)
 
 

@@ -4,10 +4,12 @@ Everything it keeps lies in one folder (DATA). It listens on loopback only.
 """
 
 import argparse
+import atexit
 import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -49,8 +51,14 @@ def environment(data: Path, machine: Machine) -> dict[str, str]:
     if not key.exists():
         key.touch(mode=0o600)
         key.write_text(secrets.token_urlsafe(50))
+    # What this shell sets for another installation must not reach the demo, nor a
+    # `.env` file: it would take their database for its own.
+    ours = ("GPUJOBS_", "DATABASE_URL", "DJANGO_", "Q_CLUSTER")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     return {
-        **os.environ,
+        **clean,
+        "GPUJOBS_ENV_FILE": os.devnull,
+        "DATABASE_URL": f"sqlite:///{data / 'gpujobs.db'}",
         "GPUJOBS_SECRET_KEY": key.read_text(),
         "GPUJOBS_DATA_ROOT": str(data),
         "GPUJOBS_RUN_ROOT": str(run_root(data, machine)),
@@ -70,7 +78,8 @@ def run_root(data: Path, machine: Machine) -> Path:
     if machine.runner == "docker" or os.geteuid() != 0 or reachable:
         return data / "run"
     folder = Path(tempfile.mkdtemp(prefix="gpujobs-demo-"))
-    folder.chmod(0o755)
+    folder.chmod(0o711)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
@@ -110,6 +119,8 @@ for role, account in accounts.items():
 
 
 def check_port(port: int) -> None:
+    if not 0 < port < 65536:
+        sys.exit(f"Port {port}: ports are 1 to 65535. Try: make demo PORT=8000")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -125,6 +136,7 @@ def check_port(port: int) -> None:
 def processes(env: dict[str, str], data: Path, port: int) -> Iterator[None]:
     """Web, cluster and supervisor, each in its own session: Ctrl-C is ours alone."""
     gunicorn = [sys.executable, "-m", "gunicorn", "gpujobs.wsgi", "-k", "gthread"]
+    gunicorn += ["--no-control-socket"]
     commands = {
         "web": [*gunicorn, "--threads", "8", "-b", f"127.0.0.1:{port}"],
         "cluster": [*MANAGE, "cluster"],
@@ -205,7 +217,11 @@ def sample_jobs(api: Api, image: str) -> bool:
         return str(api.call("POST", "/jobs", body)["id"])
 
     first = submit("takes every GPU and succeeds", SUCCEEDS, free)
-    until(lambda: api.job(first)["status"] not in ("queued", "starting"), "job 1")
+    waits = ("queued", "starting")
+    until(lambda: api.job(first)["status"] not in waits, "job 1 to run")
+    if api.job(first)["status"] != "running":
+        show(api, 1, first)
+        return False
     second = submit("fails with exit code 3", FAILS, 0)
     third = submit("waits for a GPU", WAITS, 1)
     reason = until(lambda: api.job(third)["wait_reason"], "a reason why job 3 waits")
@@ -263,6 +279,8 @@ def main() -> int:
     data, base_url = asked.data.resolve(), f"http://127.0.0.1:{asked.port}"
     check_port(asked.port)
     data.mkdir(parents=True, exist_ok=True)
+    data.chmod(0o711)
+    os.umask(0o027)
     machine = look_at_machine()
     env = environment(data, machine)
     manage(env, "migrate", "-v0")
@@ -283,7 +301,6 @@ def main() -> int:
 def serve(
     base_url: str, accounts: dict[str, dict[str, str]], machine: Machine, *, once: bool
 ) -> int:
-    operator = Api(base_url, accounts["operator"])
     try:
         went_well = sample_jobs(Api(base_url, accounts["user"]), machine.image)
         say("\nAll three went as they should." if went_well else "\nThat went wrong.")
@@ -294,7 +311,8 @@ def serve(
         return 0
     finally:
         say("Stopping.")
-        stop_jobs(operator)
+        # A new login: the demo may have run for longer than a token is good for.
+        stop_jobs(Api(base_url, accounts["operator"]))
 
 
 if __name__ == "__main__":

@@ -105,12 +105,16 @@ def _try_gpu(client: docker.DockerClient, gpu: str) -> None:
 def _image_tar() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for folder in ("bin", "tmp", "etc", "proc", "sys", "dev"):
+        files = list(_files())
+        # Each folder by itself: one that is not named may be made for root alone.
+        above = {parent for _, target in files for parent in Path(target).parents}
+        named = {str(path).lstrip("/") for path in above} | {"tmp", "etc", "proc"}
+        for folder in sorted((named | {"sys", "dev"}) - {""}):
             entry = tarfile.TarInfo(folder)
             entry.type = tarfile.DIRTYPE
             entry.mode = 0o1777 if folder == "tmp" else 0o755
             tar.addfile(entry)
-        for source, target in _files():
+        for source, target in files:
             tar.add(Path(source).resolve(), target.lstrip("/"), recursive=False)
     return buffer.getvalue()
 

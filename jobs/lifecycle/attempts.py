@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from jobs import storage
@@ -82,10 +82,15 @@ def mark_running(
 
 
 @transaction.atomic
-def see_exit(attempt: Attempt, *, by: object) -> bool:
-    """starting or running -> collecting; False if it was seen before."""
+def see_exit(
+    attempt: Attempt, *, exited_at: datetime | None = None, by: object
+) -> bool:
+    """starting or running -> collecting; False if it was seen before.
+
+    `exited_at` is when it exited by the runner's account, None if that is not known.
+    """
     seen = _in_phase(attempt, Phase.STARTING, Phase.RUNNING)
-    if seen.update(phase=Phase.COLLECTING) != 1:
+    if seen.update(phase=Phase.COLLECTING, exited_at=exited_at) != 1:
         return False
     note(attempt.job, "exit_seen", by=by, attempt=attempt.number)
     attempt.refresh_from_db()
@@ -120,9 +125,8 @@ def finish(
     An infra ending goes back to the queue unless a cancel wish stands; the fifth in a
     row fails the job with the story. `usage` is recorded, charged or not.
     """
-    now = timezone.now()
     ended = Attempt.objects.live().filter(pk=attempt.pk)
-    ended_at = Coalesce(Greatest("started_at", now), now)
+    ended_at = _ended_at(attempt)
     if ended.update(phase="", reason=reason, ended_at=ended_at) != 1:
         raise TransitionConflict(f"{attempt} has already ended.")
     attempt.refresh_from_db()
@@ -139,8 +143,16 @@ def finish(
         if not job.cancel_requested:
             return _requeue_or_give_up(job, attempt, reason, text, by=by)
         reason = cancel_reason(job, job.cancel_requested_by)
-    end_job(job, reason, text, exit_code=attempt.exit_code, by=by)
+    end_job(job, reason, text, exit_code=attempt.exit_code, at=ended_at, by=by)
     return job
+
+
+def _ended_at(attempt: Attempt) -> datetime:
+    """When it exited, not when we came to see it. Clamped: a clock set back must not
+    keep an attempt from ending."""
+    now = timezone.now()
+    ended_at = min(attempt.exited_at or now, now)
+    return max(ended_at, attempt.started_at or ended_at)
 
 
 def _requeue_or_give_up(
@@ -150,9 +162,7 @@ def _requeue_or_give_up(
     story = [a.reason for a in recent if Reason(a.reason).fault is Fault.INFRA]
     if len(story) == MOST_INFRA_ENDINGS:
         told = ", ".join(reversed(story))
-        text = (
-            f"{len(story)} attempts in a row ended without your doing: {told}. {text}"
-        )
+        text = f"{len(story)} attempts in a row were cut short: {told}. {text}"
         end_job(job, Reason.LAUNCH_FAULT, text, exit_code=None, by=by)
         return job
     move(

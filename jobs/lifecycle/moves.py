@@ -1,6 +1,7 @@
 """The one write to `Job.status`, with the event and the audit record of each move."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -53,9 +54,10 @@ def end_job(
     *,
     by: object,
     exit_code: int | None = None,
+    at: datetime | None = None,
     guard: Q | None = None,
 ) -> None:
-    now = timezone.now()
+    at = at or timezone.now()
     move(
         job,
         reason.status,
@@ -68,5 +70,5 @@ def end_job(
         wait_reason="",
         wait_text="",
         # Clamped: a clock set back must not keep a job from ending.
-        finished_at=Coalesce(Greatest("started_at", now), now),
+        finished_at=Coalesce(Greatest("started_at", at), at),
     )

@@ -88,6 +88,7 @@ class Migration(migrations.Migration):
                 ("kill_seen_at", models.DateTimeField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
                 ("started_at", models.DateTimeField(blank=True, null=True)),
+                ("exited_at", models.DateTimeField(blank=True, null=True)),
                 ("ended_at", models.DateTimeField(blank=True, null=True)),
                 ("exit_code", models.IntegerField(blank=True, null=True)),
                 (
@@ -332,7 +333,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         null=True,
                         validators=[
-                            django.core.validators.MinValueValidator(0),
+                            django.core.validators.MinValueValidator(0.01),
                             django.core.validators.MaxValueValidator(1024),
                         ],
                     ),

@@ -46,6 +46,8 @@ class Attempt(models.Model):
     kill_seen_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField(null=True, blank=True)
+    # By the runner's clock, which saw it; the row may end much later.
+    exited_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     exit_code = models.IntegerField(null=True, blank=True)
     reason = models.CharField(max_length=40, choices=choices(Reason), blank=True)

@@ -23,7 +23,7 @@ def values(words: Any) -> list[str]:
     return [word.value for word in words]
 
 
-def between(least: int, most: int) -> list[Any]:
+def between(least: float, most: float) -> list[Any]:
     return [MinValueValidator(least), MaxValueValidator(most)]
 
 
@@ -58,7 +58,7 @@ class Job(models.Model):
     )
     share = models.BooleanField(default=False)
     gpu_name = models.CharField(max_length=100, blank=True)
-    cpus = models.FloatField(null=True, blank=True, validators=between(0, 1024))
+    cpus = models.FloatField(null=True, blank=True, validators=between(0.01, 1024))
     memory_mb = models.IntegerField(
         null=True, blank=True, validators=between(16, MAX_MB)
     )

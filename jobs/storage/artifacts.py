@@ -5,6 +5,7 @@ import mimetypes
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from jobs.models import Artifact, Attempt
 
 MAX_FILES = 10_000
 MAX_DEPTH = 32
+BATCH = 500
 _MIB = 1024 * 1024
 
 
@@ -22,26 +24,46 @@ class ArtifactCap(GpuJobsError):
     """The job left more files, deeper folders or more bytes than are taken in."""
 
 
-def take_in(folder: Path, attempt: Attempt) -> None:
+def take_in(folder: Path, attempt: Attempt, *, within_s: float) -> bool:
     """Move the regular files under `folder` to the store and register each.
 
-    Called after the container is gone. No link is followed, nothing is unpacked. A
-    row is written before its file moves, so that a second call finishes what a first
-    one began. Raises ArtifactCap.
+    Called after the container is gone. No link is followed, nothing is unpacked. Rows
+    are written before their files move, so that a second call finishes what a first
+    one began. False if `within_s` was over before all were hashed: call again.
+    Raises ArtifactCap.
     """
+    until = time.monotonic() + within_s
     store = settings.DATA_ROOT / "artifacts" / str(attempt.job_id) / str(attempt.number)
     store.mkdir(parents=True, exist_ok=True, mode=0o750)
     _share_with_group(store.parent, store)
     _check_cap(folder, store)
+    _add_rows(attempt, [path for path, _, _ in _regular_files(folder)], store)
     for path, name, fd in _regular_files(folder):
-        target = store / _stored_name(path)
-        _add_row(attempt, path, target)
-        _move(name, fd, target)
-    for row in attempt.artifacts.filter(sha256=""):
-        if (settings.DATA_ROOT / row.storage_path).exists():
-            _register(row)
-        else:  # somebody removed the file after its row was written
-            row.delete()
+        _move(name, fd, store / _stored_name(path))
+    return _register_all(attempt, until)
+
+
+def _register_all(attempt: Attempt, until: float) -> bool:
+    unknown = attempt.artifacts.filter(sha256="")
+    while rows := list(unknown[:BATCH]):
+        registered = []
+        for row in rows:
+            if _is_stored(row):
+                _register(row)
+                registered.append(row)
+            if time.monotonic() > until:
+                break
+        Artifact.objects.bulk_update(registered, ["sha256", "size"])
+        # Somebody removed these files after their rows were written.
+        gone = [row.pk for row in rows if not _is_stored(row)]
+        Artifact.objects.filter(pk__in=gone).delete()
+        if time.monotonic() > until:
+            return not unknown.exists()
+    return True
+
+
+def _is_stored(row: Artifact) -> bool:
+    return (settings.DATA_ROOT / row.storage_path).exists()
 
 
 def _check_cap(folder: Path, store: Path) -> None:
@@ -63,19 +85,29 @@ def _stored_name(path: Path) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
 
 
-def _add_row(attempt: Attempt, path: Path, target: Path) -> None:
-    shown = _shown(path)
-    if attempt.artifacts.filter(path=shown).exclude(storage_path__endswith=target.name):
-        # Two names in bytes may look alike as text.
-        shown = f"{shown} ({target.name[:8]})"
-    Artifact.objects.get_or_create(
+def _add_rows(attempt: Attempt, paths: list[Path], store: Path) -> None:
+    known = set(attempt.artifacts.values_list("storage_path", flat=True))
+    taken = set(attempt.artifacts.values_list("path", flat=True))
+    rows = []
+    for path in paths:
+        stored = str((store / _stored_name(path)).relative_to(settings.DATA_ROOT))
+        if stored in known:
+            continue
+        shown = _shown(path)
+        if shown in taken:  # two names in bytes may look alike as text
+            shown = f"{shown} ({_stored_name(path)[:8]})"
+        taken.add(shown)
+        rows.append(_new_row(attempt, shown, stored))
+    Artifact.objects.bulk_create(rows, batch_size=BATCH)
+
+
+def _new_row(attempt: Attempt, path: str, storage_path: str) -> Artifact:
+    return Artifact(
         attempt=attempt,
-        storage_path=str(target.relative_to(settings.DATA_ROOT)),
-        defaults={
-            "path": shown,
-            "mime_type": mimetypes.guess_type(shown)[0] or "application/octet-stream",
-            "size": 0,
-        },
+        path=path,
+        storage_path=storage_path,
+        mime_type=mimetypes.guess_type(path)[0] or "application/octet-stream",
+        size=0,
     )
 
 
@@ -86,7 +118,6 @@ def _register(row: Artifact) -> None:
             digest.update(chunk)
             size += len(chunk)
     row.sha256, row.size = digest.hexdigest(), size
-    row.save(update_fields=["sha256", "size"])
 
 
 def _regular_files(folder: Path) -> Iterator[tuple[Path, str, int]]:

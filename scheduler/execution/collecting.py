@@ -1,5 +1,6 @@
 """Collect: from an exit that was seen to the end of the attempt."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from django.conf import settings
@@ -22,10 +23,12 @@ from scheduler.execution.ground import (
 )
 from scheduler.execution.launching import mark_running
 from scheduler.models import GpuSample
+from scheduler.queue import enqueue
 from scheduler.reservation import release, usage_of, wake
 from scheduler.runner.base import ContainerState, Observation, RunnerFault
 
 LOG_TAIL = 8192
+SLICE_S = 10.0
 
 
 def collect(attempt_id: str) -> None:
@@ -38,8 +41,9 @@ def collect(attempt_id: str) -> None:
             return
         if attempt.phase in (Phase.STARTING, Phase.RUNNING) and not _see_exit(attempt):
             return
-        if attempt.phase == Phase.COLLECTING:
-            _gather(attempt)
+        if attempt.phase == Phase.COLLECTING and not _gather(attempt):
+            enqueue("collect", attempt_id)
+            return
         if look(attempt) is not None:
             node_runner().remove(attempt.container_name)
         wipe(attempt)
@@ -61,25 +65,35 @@ def _see_exit(attempt: Attempt) -> bool:
             return False  # launch looks into it
         mark_running(attempt, found)
     with transaction.atomic():
-        lifecycle.see_exit(attempt, by=BY)
+        exited_at = found.finished_at if found else None
+        lifecycle.see_exit(attempt, exited_at=exited_at, by=BY)
         release(attempt)
     wake()
     return True
 
 
-def _gather(attempt: Attempt) -> None:
+def _gather(attempt: Attempt) -> bool:
+    """Log, artifacts, evidence. False if the artifacts need more than this slice: other
+    tasks must not wait behind a job that left much."""
     found = look(attempt)
     log = settings.DATA_ROOT / attempt.log_path
-    _complete_log(attempt, log, found)
+    if not attempt.artifacts.exists():  # else a slice before this one completed it
+        _complete_log(attempt, log, found)
     ended = ending.judge(found, _known(attempt, log))
     if ended.reason is Reason.COMPLETED:
-        ended = _take_in(attempt, ended)
+        try:
+            folder = work_folder(attempt) / "artifacts"
+            if not storage.take_in(folder, attempt, within_s=SLICE_S):
+                return False
+        except storage.ArtifactCap as cap:
+            ended = replace(ended, reason=Reason.ARTIFACT_CAP, text=str(cap))
     lifecycle.record_evidence(
         attempt,
         exit_code=ended.exit_code,
         evidence={**ended.evidence, "reason": ended.reason, "text": ended.text},
         mean_utilisation=_mean_utilisation(attempt),
     )
+    return True
 
 
 def _complete_log(attempt: Attempt, log: Path, found: Observation | None) -> None:
@@ -112,16 +126,6 @@ def _known(attempt: Attempt, log: Path) -> ending.Known:
         boot_changed=attempt.boot_id not in ("", boot_id()),
         log_tail=tail,
     )
-
-
-def _take_in(attempt: Attempt, ended: ending.Ending) -> ending.Ending:
-    try:
-        storage.take_in(work_folder(attempt) / "artifacts", attempt)
-    except storage.ArtifactCap as cap:
-        return ending.Ending(
-            reason=Reason.ARTIFACT_CAP, text=str(cap), exit_code=ended.exit_code
-        )
-    return ended
 
 
 def _mean_utilisation(attempt: Attempt) -> dict[str, float]:

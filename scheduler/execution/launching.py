@@ -197,6 +197,10 @@ def _user(attempt: Attempt) -> tuple[int, int]:
 
 
 def _make_folders(spec: LaunchSpec) -> None:
+    """The job's user may pass through those above its own, and look into none."""
+    spec.artifacts.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (settings.RUN_ROOT, *list(spec.artifacts.parents)[:2]):
+        folder.chmod(0o711)
     for folder in (spec.artifacts, spec.scratch):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)

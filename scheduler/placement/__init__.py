@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jobs.status import WaitReason
-from scheduler.placement.rules import examine, fits_ever
+from scheduler.placement.rules import examine, fits_ever, image_text, node_refusal
 from scheduler.placement.terms import (
     Gpu,
     Holding,
@@ -78,17 +78,27 @@ def _best_fit(
 
 
 def _decide_without_gpu(snapshot: Snapshot, request: Request) -> Placement | Wait:
-    up = [node for node in snapshot.nodes.values() if node.state == "up"]
+    refusal = fits_ever(snapshot, request)
+    if refusal:
+        return Wait(request=request, reason=WaitReason.NEVER_FITS, text=refusal)
+    up = [
+        node
+        for node in snapshot.nodes.values()
+        if node.state == "up" and not node_refusal(node, request)
+    ]
     ready = [node for node in up if not request.image or request.image in node.images]
     room = [node for node in ready if node.cpus_free > 0]
     if room:
         node = max(room, key=lambda node: (node.cpus_free, node.name))
         return Placement(request=request, node=node.name, gpus=(), vram_mb=())
-    reason, text = WaitReason.RESOURCES, "Every CPU is taken by jobs without a GPU."
+    cpus = sum(node.cpus for node in ready)
+    reason = WaitReason.RESOURCES
+    text = f"Jobs without a GPU take one CPU each, and all {cpus} are taken."
     if not up:
         reason, text = WaitReason.NODE_DOWN, "No node is up."
     elif not ready:
-        reason, text = WaitReason.IMAGE_PULL, "The image is not on any node yet."
+        told = "; ".join(image_text(node, request.image) for node in up)
+        reason, text = WaitReason.IMAGE_PULL, f"It waits for its image: {told}."
     return Wait(request=request, reason=reason, text=text)
 
 

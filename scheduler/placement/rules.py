@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 
-from scheduler.placement.terms import Gpu, Line, Request, Snapshot
+from scheduler.placement.terms import Gpu, Line, Node, Request, Snapshot
 
 Rule = Callable[[Snapshot, Request, Gpu], Line | None]
 
@@ -41,11 +41,32 @@ def _size_rule(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line | None:
     return Line(gpu=gpu, blocked_by="too_small", missing_mb=missing, text=text)
 
 
+def node_refusal(node: Node, request: Request) -> str:
+    """Empty if the node's CPUs and memory could hold the request."""
+    if (request.cpus or 0) > node.cpus:
+        return f"node {node.name} has {node.cpus} CPUs"
+    if (request.memory_mb or 0) > node.memory_mb:
+        return f"node {node.name} has {node.memory_mb:,} MiB of memory"
+    return ""
+
+
+def _machine_rule(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line | None:
+    text = node_refusal(snapshot.nodes[gpu.node], request)
+    return Line(gpu=gpu, blocked_by="node_too_small", text=text) if text else None
+
+
+def image_text(node: Node, image: str) -> str:
+    pull = node.pulls.get(image)
+    return f"node {node.name} does not have the image yet" + (
+        f": {pull}" if pull else ""
+    )
+
+
 def _holder_rule(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line | None:
     exclusive = any(holding.is_exclusive for holding in gpu.holdings)
     if not exclusive and (request.share or not gpu.holdings):
         return None
-    text = "an exclusive job holds it"
+    text = f"an exclusive job holds all {gpu.usable_mb:,} MiB of it"
     if not exclusive:
         many = len(gpu.holdings)
         jobs = "a shared job holds" if many == 1 else f"{many} shared jobs hold"
@@ -82,12 +103,12 @@ def _held_rule(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line | None:
 def _image_rule(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line | None:
     if not request.image or request.image in snapshot.nodes[gpu.node].images:
         return None
-    text = f"node {gpu.node} does not have the image yet"
+    text = image_text(snapshot.nodes[gpu.node], request.image)
     return Line(gpu=gpu, blocked_by="image_pull", text=text)
 
 
 # In this order: a GPU is refused by the most lasting cause.
-HARDWARE: tuple[Rule, ...] = (_name_rule, _size_rule)
+HARDWARE: tuple[Rule, ...] = (_name_rule, _size_rule, _machine_rule)
 RULES: tuple[Rule, ...] = (
     *HARDWARE,
     _state_rule,
@@ -111,15 +132,25 @@ def examine(snapshot: Snapshot, request: Request, gpu: Gpu) -> Line:
 
 def fits_ever(snapshot: Snapshot, request: Request) -> str:
     """Empty if some node's hardware could hold the request; else the refusal."""
-    if not request.gpu_count or not snapshot.nodes:
+    nodes = snapshot.nodes.values()
+    if not nodes:
         return ""
+    if all(node_refusal(node, request) for node in nodes):
+        told = "; ".join(node_refusal(node, request) for node in nodes)
+        return f"No node is large enough: {told}. Ask for less."
     counts = dict.fromkeys(snapshot.nodes, 0)
     for gpu in snapshot.gpus.values():
         counts[gpu.node] += not any(rule(snapshot, request, gpu) for rule in HARDWARE)
     best = max(counts.values())
-    if best >= request.gpu_count:
-        return ""
-    largest = max((gpu.usable_mb for gpu in snapshot.gpus.values()), default=0)
+    return "" if best >= request.gpu_count else _too_few(snapshot, request, best)
+
+
+def _too_few(snapshot: Snapshot, request: Request, best: int) -> str:
+    gpus = snapshot.gpus.values()
+    if not any(_name_rule(snapshot, request, gpu) is None for gpu in gpus):
+        names = ", ".join(sorted({gpu.name for gpu in gpus})) or "none at all"
+        return f"No GPU here is named {request.gpu_name or '*'}. There are: {names}."
+    largest = max(gpu.usable_mb for gpu in gpus)
     return (
         f"No node could ever hold {request}: of such GPUs one node has at most {best}, "
         f"and the largest GPU has {largest:,} MiB usable. Ask for less."

@@ -63,9 +63,13 @@ class Gpu:
 class Node:
     name: str
     state: str = "up"
+    cpus: int = 1024
+    memory_mb: int = 1024 * 1024
     # Room for jobs without a GPU: one CPU each.
     cpus_free: int = 1
     images: frozenset[str] = frozenset()
+    # Of images that are not there: what became of the last pull.
+    pulls: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,8 @@ class Request:
     share: bool = False
     gpu_name: str = ""
     image: str = ""
+    cpus: float | None = None
+    memory_mb: int | None = None
 
     def __str__(self) -> str:
         if not self.gpu_count:

@@ -132,6 +132,9 @@ class ProcessRunner:
         state, code = ContainerState.CREATED, None
         if leader:
             alive = _lives(leader)
+            if not alive:
+                # As a container ends with its first process: nothing stays on its GPUs.
+                _end_session(leader)
             state = ContainerState.RUNNING if alive else ContainerState.EXITED
             code = None if alive else _exit_code(folder / "exit")
         return Observation(
@@ -169,10 +172,8 @@ class ProcessRunner:
 
     def remove(self, name: str) -> None:
         leader = _read(self._folder / name / "pid")
-        if leader and _lives(leader):
-            for pid in _session(leader["pid"]):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        if leader:
+            _end_session(leader)
         child = self._children.pop(name, None)
         if child is not None:
             child.wait()
@@ -218,8 +219,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _exit_code(path: Path) -> int | None:
-    text = path.read_text().strip() if path.exists() else ""
-    return int(text) if text.isdigit() else None
+    """The last word: what the loader says of a variable of the job's comes before."""
+    words = path.read_text(errors="replace").split() if path.exists() else []
+    return int(words[-1]) if words and words[-1].isdigit() else None
 
 
 def _changed(path: Path) -> datetime:
@@ -236,17 +238,30 @@ def _fields(pid: int) -> list[str]:
 
 
 def _born(pid: int) -> str:
-    """When the process started, in clock ticks; empty if it is gone or a zombie.
-
-    A pid is used again; a pid with its time of birth is not.
+    """When the process started, in clock ticks of a boot; empty if it is gone or a
+    zombie. A pid is used again; a pid with its time of birth is not.
     """
     fields = _fields(pid)
-    return fields[19] if fields and fields[0] != "Z" else ""
+    if not fields or fields[0] == "Z":
+        return ""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{fields[19]}@{boot}"
 
 
 def _lives(leader: dict[str, Any]) -> bool:
     """Written down without a birth it was dead already, as whatever has its pid now."""
     return bool(leader["born"]) and _born(leader["pid"]) == leader["born"]
+
+
+def _end_session(leader: dict[str, Any]) -> None:
+    """Kill what is left of it, unless its number is another's by now."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    same_boot = str(leader["born"]).endswith(f"@{boot}")
+    if not same_boot or _born(leader["pid"]) not in ("", leader["born"]):
+        return
+    for pid in _session(leader["pid"]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _session(leader: int) -> list[int]:

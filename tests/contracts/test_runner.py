@@ -53,6 +53,7 @@ def spec(runner: Runner, work: Path) -> Iterator[LaunchSpec]:
     folders = [work / name / folder for folder in ("artifacts", "scratch")]
     for folder in folders:
         folder.mkdir(parents=True)
+        folder.parent.chmod(0o711)
         if os.geteuid() == 0:
             os.chown(folder, 65534, 65534)
     yield LaunchSpec(
@@ -260,6 +261,24 @@ class TestProcesses:
         restarted = ProcessRunner(work)
         # Reaping is the old one's: a zombie counts as ended.
         assert ended(restarted, spec.name).exit_code == 4
+
+    def test_nothing_of_it_outlives_its_end(
+        self, runner: Runner, spec: LaunchSpec
+    ) -> None:
+        runner.launch(sh(spec, "sleep 12345.6 & echo done"))
+        ended(runner, spec.name)
+
+        def left() -> list[bytes]:
+            commands = map(_command, Path("/proc").glob("[0-9]*"))
+            return [command for command in commands if b"12345.6" in command]
+
+        until(lambda: not left(), "what it left to be killed")
+
+    def test_a_variable_that_the_loader_complains_of_hides_no_exit_code(
+        self, runner: Runner, spec: LaunchSpec
+    ) -> None:
+        runner.launch(replace(sh(spec, "exit 6"), env={"LD_PRELOAD": "/no/such.so"}))
+        assert ended(runner, spec.name).exit_code == 6
 
     def test_a_program_that_the_host_lacks_is_told_as_such(
         self, runner: Runner, spec: LaunchSpec

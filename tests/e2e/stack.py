@@ -78,6 +78,7 @@ class Stack:
             "web": [
                 *(sys.executable, "-m", "gunicorn", "gpujobs.wsgi", "-k", "gthread"),
                 *("--threads", "8", "-b", f"127.0.0.1:{self.port}"),
+                "--no-control-socket",
             ],
             "cluster": [*MANAGE, "cluster"],
             "supervisor": [*MANAGE, "supervise"],

@@ -53,7 +53,14 @@ def demo(tree: Path, docker_url: str, *variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ["make", "demo", f"PYTHON={sys.executable}", *variables],
         cwd=tree,
-        env={**env, "DOCKER_HOST": docker_url},
+        # The last three are another installation's: a demo must not touch it.
+        env={
+            **env,
+            "DOCKER_HOST": docker_url,
+            "DATABASE_URL": f"sqlite:///{tree}/of-another.db",
+            "GPUJOBS_DATA_ROOT": f"{tree}/of-another",
+            "GPUJOBS_RUNNER": "none",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -84,7 +91,9 @@ def test_from_nothing_and_with_no_docker_it_shows_three_jobs(
     assert (facts["runner"], facts["inventory"]) == ("process", "simulated")
     assert facts["base_url"] == f"http://127.0.0.1:{port}"
     # All it keeps lies in DATA, and nothing listens any more.
-    assert not (tree / "var").exists()
+    assert not [p.name for p in tree.iterdir() if p.name in ("var", "of-another.db")]
+    for path in (data / "gpujobs.db", data / "logs", data / "secret_key"):
+        assert not path.stat().st_mode & 0o007
     with pytest.raises(requests.ConnectionError):
         requests.get(facts["base_url"], timeout=5)
 

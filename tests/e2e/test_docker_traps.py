@@ -244,6 +244,7 @@ class TestStartsAndEnds:
             ("a broken driver", Reason.LAUNCH_FAULT),
             ("an image that is not there", Reason.IMAGE_NOT_FOUND),
             ("a folder that is not there", Reason.BAD_VOLUME),
+            ("no command, here or in the image", Reason.COMMAND_NOT_FOUND),
         ],
     )
     def test_a_start_that_fails_says_whose_doing_it_is(
@@ -260,6 +261,7 @@ class TestStartsAndEnds:
             "a broken driver": replace(spec, gpu_uuids=(machine.gpus[0].uuid,)),
             "an image that is not there": replace(spec, image="no/such:1"),
             "a folder that is not there": replace(spec, mounts=(gone,)),
+            "no command, here or in the image": replace(spec, command=None),
         }[break_it]
         if break_it == "a broken driver":
             machine.break_driver("nvml unknown error")

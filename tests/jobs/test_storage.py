@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_django import DjangoAssertNumQueries
 
 from jobs import storage
 from jobs.models import Artifact, Attempt, Job
@@ -14,7 +15,6 @@ from jobs.storage import (
     BoundedLog,
     artifacts,
     complete_log,
-    take_in,
 )
 from tests.factories import make_attempt, make_job
 
@@ -134,6 +134,10 @@ def shown(attempt: Attempt) -> dict[str, int]:
     return dict(attempt.artifacts.values_list("path", "size"))
 
 
+def take_in(folder: Path, attempt: Attempt) -> None:
+    assert artifacts.take_in(folder, attempt, within_s=60)
+
+
 class TestTakeIn:
     def test_a_regular_file_is_moved_hashed_and_registered(
         self, attempt: Attempt, left: Path, settings: Any
@@ -193,6 +197,25 @@ class TestTakeIn:
         artifact = attempt.artifacts.get()
         assert artifact.path == path
         assert Path(artifact.storage_path).name.isalnum()
+
+    def test_it_is_done_in_slices_of_time(self, attempt: Attempt, left: Path) -> None:
+        for name in ("a", "b", "c"):
+            (left / name).write_text(name)
+        slices = [artifacts.take_in(left, attempt, within_s=0) for _ in range(3)]
+        assert slices == [False, False, True]
+        assert shown(attempt) == {"a": 1, "b": 1, "c": 1}
+
+    def test_its_queries_do_not_grow_with_the_files(
+        self,
+        attempt: Attempt,
+        left: Path,
+        django_assert_max_num_queries: DjangoAssertNumQueries,
+    ) -> None:
+        for number in range(200):
+            (left / str(number)).write_text("x")
+        with django_assert_max_num_queries(20):
+            take_in(left, attempt)
+        assert len(shown(attempt)) == 200
 
     def test_from_another_file_system_it_is_copied(
         self, attempt: Attempt, left: Path, settings: Any

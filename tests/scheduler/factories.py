@@ -17,7 +17,12 @@ _numbers = itertools.count()
 
 def make_node(name: str = "gauss", **fields: Any) -> Node:
     """A node that is up, was heard of just now, and has the tests' image."""
-    defaults = {"state": NodeState.UP, "heartbeat_at": timezone.now(), "cpus": 8}
+    defaults = {
+        "state": NodeState.UP,
+        "heartbeat_at": timezone.now(),
+        "cpus": 8,
+        "memory_mb": 64 * GB,
+    }
     node = Node.objects.create(name=name, **{**defaults, **fields})
     NodeImage.objects.create(node=node, image=IMAGE, state=ImageState.PRESENT)
     return node

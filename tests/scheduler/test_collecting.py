@@ -293,7 +293,7 @@ STEPS: list[tuple[str, object, str]] = [
     ("the log is completed", storage, "complete_log"),
     ("the ending is judged", collecting.ending, "judge"),
     ("artifacts are taken in", storage, "take_in"),
-    ("the first file has its row", artifacts, "_add_row"),
+    ("the first file has its row", artifacts, "_add_rows"),
     ("the first file is moved", artifacts, "_move"),
     ("the first file is hashed", artifacts, "_register"),
     ("the evidence is written", lifecycle, "record_evidence"),
@@ -422,10 +422,10 @@ class TestCrashes:
         self, attempt: Attempt, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         runner.end(attempt.container_name, 0)
-        die(monkeypatch, artifacts, "_add_row", after=True)
+        die(monkeypatch, artifacts, "_add_rows", after=True)
         with pytest.raises(Crash):
             do_collect(attempt)
-        path = Artifact.objects.get().path
+        path = Artifact.objects.all()[0].path
         (work_folder(attempt) / "artifacts" / path).unlink()
         job = do_collect(attempt)
         assert job.status == Status.SUCCEEDED

@@ -154,7 +154,7 @@ WAITS = [
         cluster(gpu(0, holdings=(holds(24, exclusive=True),))),
         asks(),
         WaitReason.RESOURCES,
-        "gauss GPU 0: an exclusive job holds it.",
+        "gauss GPU 0: an exclusive job holds all 24,576 MiB of it.",
     ),
     (
         "an exclusive job does not go beside a shared one",
@@ -168,7 +168,7 @@ WAITS = [
         cluster(gpu(0, holdings=(holds(24, exclusive=True),))),
         asks(gb=1, share=True),
         WaitReason.RESOURCES,
-        "an exclusive job holds it",
+        "an exclusive job holds all 24,576 MiB of it",
     ),
     (
         "a job that measured more than it promised counts with what it uses",
@@ -234,6 +234,16 @@ WAITS = [
         asks(image="x:1"),
         WaitReason.IMAGE_PULL,
         "does not have the image yet",
+    ),
+    (
+        "the last pull of its image failed, and why",
+        cluster(
+            gpu(0),
+            gauss=Node(name="gauss", pulls={"x:1": "connection refused"}),
+        ),
+        asks(image="x:1"),
+        WaitReason.IMAGE_PULL,
+        "does not have the image yet: connection refused.",
     ),
     (
         "hardware shrank below what was accepted",
@@ -313,7 +323,17 @@ NEVER = [
         asks(2, gb=40),
         "one node has at most 1,",
     ),
-    ("a GPU name that no GPU has", asks(gpu_name="*H100*"), "named *H100*"),
+    (
+        "a GPU name that no GPU has",
+        asks(gpu_name="*H100*"),
+        "No GPU here is named *H100*. There are: NVIDIA GeForce RTX 3090.",
+    ),
+    ("more CPUs than a node has", asks(cpus=9), "node gauss has 8 CPUs"),
+    (
+        "more memory than a node has, with no GPU",
+        asks(0, memory_mb=65 * GB),
+        "node gauss has 65,536 MiB of memory",
+    ),
 ]
 
 
@@ -323,7 +343,11 @@ NEVER = [
 def test_what_can_never_fit_is_refused_with_numbers(
     request_: Request, text: str
 ) -> None:
-    two_sizes = cluster(gpu(0, 24), gpu(1, 48, holdings=(holds(48, exclusive=True),)))
+    two_sizes = cluster(
+        gpu(0, 24),
+        gpu(1, 48, holdings=(holds(48, exclusive=True),)),
+        gauss=Node(name="gauss", cpus=8, memory_mb=64 * GB),
+    )
     assert text in fits_ever(two_sizes, request_)
 
 

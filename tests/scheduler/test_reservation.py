@@ -1,4 +1,5 @@
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -246,8 +247,9 @@ class TestPasses:
         assert started == [urgent.pk, older.pk, younger.pk]
 
     def test_however_many_wait_for_an_image_they_keep_nobody_from_a_gpu(
-        self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
+        self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch, settings: Any
     ) -> None:
+        settings.RUNNER = "docker"
         monkeypatch.setattr(reservation, "HEAD", 2)
         for _ in range(3):
             make_job(image="registry.away/x:1", priority=60)
@@ -256,7 +258,14 @@ class TestPasses:
         assert run_passes() == 1
         assert Attempt.objects.live().get().job_id == ready.pk
 
-    def test_a_job_waits_for_its_image(self, gpus: list[GPU]) -> None:
+    def test_a_process_waits_for_no_image(self, gpus: list[GPU], settings: Any) -> None:
+        settings.RUNNER = "process"
+        make_job(image="no/such:1")
+        wake()
+        assert run_passes() == 1
+
+    def test_a_job_waits_for_its_image(self, gpus: list[GPU], settings: Any) -> None:
+        settings.RUNNER = "docker"
         NodeImage.objects.all().delete()
         job = make_job()
         wake()

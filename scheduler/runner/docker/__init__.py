@@ -213,6 +213,8 @@ def _daemon_reason(error: Exception) -> Reason:
     text = str(error).lower()
     if "no space left" in text:
         return Reason.DISK_FULL
+    if "no command specified" in text:
+        return Reason.COMMAND_NOT_FOUND
     if "bind source path does not exist" in text:
         return Reason.BAD_VOLUME
     return Reason.LAUNCH_FAULT

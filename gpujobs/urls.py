@@ -2,6 +2,7 @@ from csp.constants import SELF, UNSAFE_INLINE
 from csp.decorators import csp_update
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
+from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 import scheduler.urls
@@ -22,7 +23,10 @@ v1: list[URLPattern | URLResolver] = [
 urlpatterns: list[URLPattern | URLResolver] = [
     *scheduler.urls.page_urlpatterns,
     path("admin/", admin.site.urls),
+    re_path(r"^api/v1/?$", RedirectView.as_view(pattern_name="api-docs")),
     path("api/v1/", include(v1)),
+    # The browsable pages of the API link to these, to log in and out.
+    path("api/session/", include("rest_framework.urls")),
     re_path(r"^health/?$", HealthView.as_view(), name="health"),
 ]
 

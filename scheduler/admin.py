@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django import forms
 from django.apps import apps
 from django.contrib import admin
 from django.http import HttpRequest
@@ -12,6 +13,7 @@ from scheduler.models import (
     GPU,
     Allocation,
     GpuSample,
+    GpuState,
     Node,
     NodeImage,
     PassLease,
@@ -71,8 +73,25 @@ class NodeAdmin(HistoryAdmin):
     inlines = (GpuInline, ImageInline)
 
 
+class GpuForm(forms.ModelForm):
+    def clean_headroom_mb(self) -> int:
+        headroom_mb = int(self.cleaned_data["headroom_mb"])
+        most = self.instance.total_mb - self.instance.reserved_mb
+        if not 0 <= headroom_mb <= most:
+            text = f"The headroom is 0 to {most:,} MiB, what this GPU has."
+            raise forms.ValidationError(text, "out_of_range")
+        return headroom_mb
+
+    def clean(self) -> None:
+        data = self.cleaned_data
+        if data.get("state") != GpuState.ENABLED and not data.get("state_reason"):
+            text = "Say why: those whose jobs wait for it will read this."
+            self.add_error("state_reason", text)
+
+
 @admin.register(GPU)
 class GpuAdmin(HistoryAdmin):
+    form = GpuForm
     list_display = (
         "__str__",
         "name",

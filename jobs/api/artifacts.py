@@ -54,7 +54,7 @@ def result_of(job: Job) -> Result:
     attempt = accepted.order_by("-number").first()
     files = list(attempt.artifacts.all()) if attempt else []
     if attempt is None or not files:
-        text = "The job left no files. What it writes to /artifacts is kept."
+        text = "The job left no files. What it writes to $GPUJOBS_ARTIFACTS is kept."
         raise Missing(text, "no_artifact")
     is_one = len(files) == 1
     return Result(

@@ -29,6 +29,7 @@ from jobs.status import Status
 
 CONTENT_TYPE = "application/problem+json"
 API_PREFIX = "/api/"
+EXPIRED = "The access token has expired or is not ours. Log in again, or refresh it."
 
 
 class Problem(APIException):
@@ -147,7 +148,8 @@ def _body(error: APIException, instance: str) -> dict[str, Any]:
 
 def _told(detail: Any) -> tuple[str, str]:
     if isinstance(detail, Mapping):  # simplejwt's errors
-        return str(detail["code"]), str(detail["detail"])
+        code = str(detail["code"])
+        return code, EXPIRED if code == "token_not_valid" else str(detail["detail"])
     return detail.code, str(detail)
 
 

@@ -160,6 +160,9 @@ class JobViewSet(GenericViewSet[Job]):
     @extend_schema(request=None, responses=JobSerializer)
     def cancel(self, request: Request, pk: str) -> Response:
         """Ends a queued job at once; asks a starting or running one to stop."""
+        if request.data:
+            text = "A cancel takes no fields. Send no body."
+            raise ValidationError(dict.fromkeys(request.data, text), "unknown_field")
         return self._answer(lifecycle.request_cancel(self.get_object(), by=self.me))
 
     @extend_schema(

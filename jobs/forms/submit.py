@@ -39,7 +39,7 @@ class SubmitForm(forms.Form):
     )
     command = CommandField(
         validators=[spec.check_command],
-        help_text="Run by /bin/sh -c. Write results to /artifacts. Empty: the image's own command.",
+        help_text="Run by /bin/sh -c. Write results to $GPUJOBS_ARTIFACTS, in a container /artifacts. Empty: the image's own command.",
     )
     gpu_count = forms.IntegerField(
         label="GPUs",

@@ -4,6 +4,7 @@ import pytest
 from django.test import Client
 
 from jobs.models import AuditRecord, Job, User
+from jobs.status import Status
 from tests.asserts import assert_problem
 from tests.factories import make_job
 
@@ -87,3 +88,13 @@ def test_a_session_needs_the_csrf_token(api: Any, alice: User) -> None:
     assert_problem(browser.post(path(job)), 403, "permission_denied")
     job.refresh_from_db()
     assert job.status == "queued"
+
+
+def test_a_cancel_with_a_body_is_refused_and_cancels_nothing(
+    api: Any, alice: User
+) -> None:
+    job = make_job(alice)
+    answer = api(alice).post(f"/api/v1/jobs/{job.pk}/cancel", {"reason": "why not"})
+    assert_problem(answer, 400, "unknown_field", "/reason")
+    job.refresh_from_db()
+    assert job.status == Status.QUEUED

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.test import APIClient
@@ -112,3 +113,17 @@ def test_styles_from_scripts_are_allowed_on_that_page_only() -> None:
     assert "unsafe" not in docs.replace("style-src 'self' 'unsafe-inline'", "")
     other = APIClient().get("/api/v1/jobs")["Content-Security-Policy"]
     assert "unsafe" not in other
+
+
+@pytest.mark.parametrize("root", ["/api/v1", "/api/v1/"])
+def test_the_root_of_the_api_leads_to_its_description(
+    client: Client, root: str
+) -> None:
+    answer = client.get(root)
+    assert (answer.status_code, answer["Location"]) == (302, "/api/v1/docs")
+
+
+def test_a_browsable_page_offers_to_log_in(client: Client) -> None:
+    answer = client.get("/api/v1/jobs", headers={"accept": "text/html"})
+    assert answer.status_code == 401
+    assert "/api/session/login/" in answer.content.decode()

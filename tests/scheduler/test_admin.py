@@ -86,6 +86,28 @@ def test_a_list_takes_as_many_queries_for_few_rows_as_for_many(
     assert queries() == few
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("headroom_mb", "-5", "The headroom is 0 to 24,576 MiB"),
+        ("headroom_mb", "24577", "The headroom is 0 to 24,576 MiB"),
+        ("headroom_mb", "9" * 30, "errorlist"),
+        ("state", "quarantined", "Say why"),
+        ("state", "broken", "not one of the available choices"),
+    ],
+)
+def test_what_makes_no_sense_for_a_gpu_is_refused_with_a_reason(
+    olga: User, field: str, value: str, text: str
+) -> None:
+    gpu = make_machine("gauss", olga)
+    sent = {"headroom_mb": "0", "state": "enabled", "state_reason": "", field: value}
+    answer = page(olga).post(address(GPU, "change", gpu.pk), sent)
+    assert answer.status_code == 200
+    assert text in answer.content.decode()
+    gpu.refresh_from_db()
+    assert (gpu.headroom_mb, gpu.state) == (0, "enabled")
+
+
 def test_an_operator_takes_a_gpu_out_with_a_reason(olga: User) -> None:
     gpu = make_machine("gauss", olga)
     GPU.objects.update(used_mb=77)

@@ -212,7 +212,8 @@ class PassLease(models.Model):
     served = models.BigIntegerField(default=0)
     holder = models.CharField(max_length=32, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
-    # The supervisor's proof that passes are being made at all.
+    # When the first wake came that is not served yet: silence is counted from here.
+    woken_at = models.DateTimeField(null=True, blank=True)
     passed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Count, F, Q
+from django.db.models import Case, Count, F, Q, Value, When
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
@@ -180,7 +180,9 @@ def usage_of(attempt: Attempt) -> lifecycle.Usage:
 def wake() -> None:
     """Ask for a pass. Wakes coalesce, but none is absorbed by a pass under way."""
     PassLease.objects.get_or_create(id=1)
-    PassLease.objects.filter(id=1).update(wakes=F("wakes") + 1)
+    first = When(wakes=F("served"), then=Value(timezone.now()))
+    woken_at = Case(first, default=F("woken_at"))
+    PassLease.objects.filter(id=1).update(wakes=F("wakes") + 1, woken_at=woken_at)
     enqueue("schedule")
 
 
@@ -219,6 +221,20 @@ def one_pass() -> int:
     for decision in placement.plan(snapshot(), requests):
         placed += _apply(jobs[decision.request.job_id], decision)
     return placed
+
+
+def tell_of_silence() -> None:
+    """Where wakes are not served, say so on the jobs that wait. For the supervisor to
+    call: it is another process than the cluster, which would say it itself."""
+    since = timezone.now() - SILENCE
+    unserved = PassLease.objects.filter(wakes__gt=F("served"))
+    if unserved.filter(woken_at__lt=since).exists():
+        text = (
+            f"No scheduling pass was made for {SILENCE.seconds} s. An operator should "
+            "see whether the cluster (manage.py cluster) runs."
+        )
+        for job in Job.objects.queued()[:HEAD]:
+            lifecycle.explain_wait(job, WaitReason.SCHEDULER_DOWN, text)
 
 
 def _head() -> list[Job]:

@@ -75,7 +75,7 @@ def mark_running(
         attempt.job,
         Status.RUNNING,
         by=by,
-        payload={"attempt": attempt.number, "container": container_id[:12]},
+        payload={"attempt": attempt.number, "container": attempt.container_name},
         started_at=Coalesce("started_at", started_at),
     )
     attempt.refresh_from_db()

@@ -165,6 +165,7 @@ class Migration(migrations.Migration):
                 ("served", models.BigIntegerField(default=0)),
                 ("holder", models.CharField(blank=True, max_length=32)),
                 ("expires_at", models.DateTimeField(blank=True, null=True)),
+                ("woken_at", models.DateTimeField(blank=True, null=True)),
                 ("passed_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={

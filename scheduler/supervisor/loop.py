@@ -22,7 +22,7 @@ from scheduler.inventory.base import Inventory
 from scheduler.models import Node, NodeState
 from scheduler.queue import enqueue
 from scheduler.reconcile import Ask, Known, Task, leftovers, reconcile
-from scheduler.reservation import wake
+from scheduler.reservation import tell_of_silence, wake
 from scheduler.runner.base import ContainerState, Observation, Runner, RunnerFault
 from scheduler.supervisor.hardware import Hardware
 from scheduler.supervisor.images import Images
@@ -34,6 +34,7 @@ TURN_S = 1.0
 SAMPLE_EVERY_S = 2.0
 SYNC_EVERY_S = 30.0
 SAFETY_NET_S = 5.0
+SILENCE_S = 10.0
 # What was asked for is asked again if it still stands after so long.
 ASK_AGAIN_S = 30.0
 EVENTS_PAUSE_S = 1.0
@@ -117,6 +118,8 @@ class Supervisor:
             logger.warning("the runner does not answer: %s", fault)
         # A node is up only after a full reconcile, and only while it can run things.
         changed |= self._beat(NodeState.JOINING if report else NodeState.UP, report)
+        if self._is_due("silence", SILENCE_S):
+            tell_of_silence()
         if changed or (self._is_due("schedule", SAFETY_NET_S) and self._has_queue()):
             wake()
 

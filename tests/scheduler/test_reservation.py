@@ -2,6 +2,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -272,6 +273,47 @@ class TestPasses:
         run_passes()
         job.refresh_from_db()
         assert job.wait_reason == WaitReason.IMAGE_PULL
+
+
+class TestSilence:
+    @pytest.fixture
+    def job(self, gpus: list[GPU]) -> Job:
+        job = make_job()
+        wake()
+        return job
+
+    def woken(self, seconds_ago: float) -> None:
+        at = timezone.now() - timedelta(seconds=seconds_ago)
+        PassLease.objects.update(woken_at=at)
+        wake()  # a later one is not the first
+
+    def test_wakes_that_nobody_serves_are_told_on_the_jobs(self, job: Job) -> None:
+        self.woken(31)
+        reservation.tell_of_silence()
+        job.refresh_from_db()
+        assert job.wait_reason == WaitReason.SCHEDULER_DOWN
+        assert "manage.py cluster" in job.wait_text
+
+    def test_a_wake_of_just_now_is_no_silence(self, job: Job) -> None:
+        self.woken(5)
+        reservation.tell_of_silence()
+        job.refresh_from_db()
+        assert job.wait_reason == ""
+
+    def test_nothing_to_do_is_no_silence(self, job: Job) -> None:
+        self.woken(3600)
+        PassLease.objects.update(served=F("wakes"))
+        reservation.tell_of_silence()
+        job.refresh_from_db()
+        assert job.wait_reason == ""
+
+    def test_the_next_pass_takes_it_back(self, job: Job) -> None:
+        GPU.objects.update(state=GpuState.DRAINING)
+        self.woken(31)
+        reservation.tell_of_silence()
+        run_passes()
+        job.refresh_from_db()
+        assert job.wait_reason == WaitReason.DRAINING
 
 
 class TestConsider:

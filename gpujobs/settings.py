@@ -3,7 +3,6 @@
 Every GPUJOBS_* name is listed in README.md; a test compares the two.
 """
 
-import hashlib
 import os
 import socket
 from datetime import timedelta
@@ -23,6 +22,7 @@ os.umask(0o027)
 # --- Who we are and where things lie -------------------------------------------------
 
 DATA_ROOT = Path(env("GPUJOBS_DATA_ROOT", default=str(BASE_DIR / "var"))).resolve()
+DATA_ROOT.mkdir(mode=0o750, parents=True, exist_ok=True)
 # What a running job writes into. Apart from DATA_ROOT only where the process
 # runner's unprivileged user could not reach it.
 RUN_ROOT = Path(env("GPUJOBS_RUN_ROOT", default=str(DATA_ROOT / "run"))).resolve()
@@ -35,8 +35,6 @@ if len(SECRET_KEY) < 50:
         "example: export GPUJOBS_SECRET_KEY=$(python3 -c 'import secrets; "
         "print(secrets.token_urlsafe(50))'). `make demo` makes one for you."
     )
-# Tells our containers from those of another installation on the same host.
-INSTANCE = hashlib.sha256(SECRET_KEY.encode()).hexdigest()[:12]
 DEBUG = env.bool("GPUJOBS_DEBUG", default=False)
 ALLOWED_HOSTS = env.list("GPUJOBS_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"])
 # TLS is the shipped default; a first look over plain HTTP on loopback turns it off.
@@ -141,6 +139,7 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     }
 # Never 0: reconnecting costs django-q2's broker a factor of twelve.
 DATABASES["default"]["CONN_MAX_AGE"] = None
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_ROOT / "static"

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.utils import timezone
 
 from jobs.models import AuditRecord
 
@@ -22,6 +24,13 @@ def record(action: str, *, target: object, by: object, **details: Any) -> None:
         details=details,
         address=address.get(),
     )
+
+
+def recent(action: str, *, target: str, within: timedelta) -> int:
+    """How often it was recorded of `target` from the address of this request."""
+    since = timezone.now() - within
+    rows = AuditRecord.objects.filter(action=action, target=target, at__gt=since)
+    return rows.filter(address=address.get()).count()
 
 
 @contextmanager

@@ -4,7 +4,3 @@ class GpuJobsError(Exception):
 
 class TransitionConflict(GpuJobsError):
     """Somebody else moved the row first, or the move is not allowed from here."""
-
-
-class NotAllowed(GpuJobsError):
-    """The actor may not do this."""

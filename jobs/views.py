@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.views import LoginView as DjangoLoginView
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.core.paginator import Paginator
 from django.db import IntegrityError, transaction
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
@@ -192,6 +193,7 @@ class LoginView(DjangoLoginView):
         return super().form_valid(form)
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        tried = str(form.data.get("username", ""))[:254]
-        audit.record("user.login_failed", target=tried, by="anonymous")
+        if not form.has_error(NON_FIELD_ERRORS, "throttled"):
+            tried = str(form.data.get("username", ""))[:254]
+            audit.record("user.login_failed", target=tried, by="anonymous")
         return super().form_invalid(form)

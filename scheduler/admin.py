@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.apps import apps
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from jobs import audit
@@ -16,6 +17,7 @@ from scheduler.models import (
     GpuState,
     Node,
     NodeImage,
+    NodeState,
     PassLease,
 )
 
@@ -71,6 +73,24 @@ class NodeAdmin(HistoryAdmin):
     list_filter = ("state",)
     search_fields = ("name", "boot_id")
     inlines = (GpuInline, ImageInline)
+    actions = ("drain", "undrain")
+
+    @admin.action(description="Drain: running jobs end, none starts")
+    def drain(self, request: HttpRequest, nodes: QuerySet[Node]) -> None:
+        self._set(request, nodes, NodeState.DRAINING)
+
+    @admin.action(description="End draining")
+    def undrain(self, request: HttpRequest, nodes: QuerySet[Node]) -> None:
+        # Up again by its supervisor's next heartbeat, if that is there.
+        draining = nodes.filter(state=NodeState.DRAINING)
+        self._set(request, draining, NodeState.JOINING)
+
+    def _set(
+        self, request: HttpRequest, nodes: QuerySet[Node], state: NodeState
+    ) -> None:
+        for node in nodes:
+            Node.objects.filter(pk=node.pk).update(state=state)
+            audit.record("node.changed", target=node, by=request.user, state=state)
 
 
 class GpuForm(forms.ModelForm):
@@ -120,6 +140,8 @@ class GpuAdmin(HistoryAdmin):
     def save_model(
         self, request: HttpRequest, obj: GPU, form: Any, change: bool
     ) -> None:
+        if not form.changed_data:
+            return
         # The supervisor writes the same row: save what was changed here, no more.
         obj.save(update_fields=form.changed_data)
         changes = {name: form.cleaned_data[name] for name in form.changed_data}

@@ -107,7 +107,8 @@ class JobViewSet(views.JobViewSet):
 
     def _dry_run(self, spec: dict[str, Any]) -> dict[str, Any]:
         views.JobViewSet.admit(self, spec)
-        refusal, decision = reservation.consider(request_of(spec))
+        job = Job(**spec)
+        refusal, decision = reservation.consider(request_of(spec), job.priority)
         outcome = "now" if isinstance(decision, Placement) else "later"
         said = {**_said(decision), "outcome": outcome, "eta": None}
         if refusal:

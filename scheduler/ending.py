@@ -5,11 +5,13 @@ The rows are those of a table: the first that matches is the ending. Success is 
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from jobs.status import Reason
 from scheduler.runner.base import ContainerState, Observation
 
+CLOCKS_DIFFER = timedelta(seconds=1)
 _SIGNALS = {1: "HUP", 2: "INT", 4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL"}
 _SIGNALS |= {11: "SEGV", 13: "PIPE", 15: "TERM"}
 _CUDA_OOM = ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAll")
@@ -23,6 +25,7 @@ class Known:
     """What we knew of the attempt when its container was looked at."""
 
     stop_reason: Reason | None = None
+    stop_requested_at: datetime | None = None
     # The daemon was seen to kill it although no wish stood.
     kill_seen: bool = False
     boot_changed: bool = False
@@ -41,7 +44,7 @@ class Ending:
 def judge(found: Observation | None, known: Known) -> Ending:
     """How the attempt ended. `found` is what was there, None if nothing was."""
     exit_code = found.exit_code if found and found.started_at else None
-    reason, text = _ordered(known) or _seen(found, known)
+    reason, text = _ordered(found, known) or _seen(found, known)
     evidence = {
         "oom_killed": bool(found and found.oom_killed),
         "kill_seen": known.kill_seen,
@@ -51,9 +54,9 @@ def judge(found: Observation | None, known: Known) -> Ending:
     return Ending(reason=reason, text=text, exit_code=exit_code, evidence=evidence)
 
 
-def _ordered(known: Known) -> tuple[Reason, str] | None:
+def _ordered(found: Observation | None, known: Known) -> tuple[Reason, str] | None:
     """An exit after our own order is judged by the order, whatever the code."""
-    if known.stop_reason is None:
+    if known.stop_reason is None or _was_over(found, known):
         return None
     if known.stop_reason is Reason.TIMED_OUT:
         return (
@@ -61,6 +64,14 @@ def _ordered(known: Known) -> tuple[Reason, str] | None:
             "It ran to its time limit. Ask for a larger timeout_s.",
         )
     return known.stop_reason, "It was stopped because its cancel was requested."
+
+
+def _was_over(found: Observation | None, known: Known) -> bool:
+    """It had ended before the wish, beyond what two clocks may differ by."""
+    if not (found and found.started_at and found.finished_at):
+        return False
+    asked_at = known.stop_requested_at
+    return asked_at is not None and found.finished_at < asked_at - CLOCKS_DIFFER
 
 
 def _seen(found: Observation | None, known: Known) -> tuple[Reason, str]:

@@ -18,6 +18,7 @@ from django.utils import timezone
 from jobs import lifecycle
 from jobs.exceptions import GpuJobsError, TransitionConflict
 from jobs.models import Attempt, Job
+from jobs.models.job import DEFAULT_PRIORITY
 from jobs.status import Status, WaitReason
 from scheduler import placement
 from scheduler.models import GPU, Allocation, ImageState, Node, NodeImage, PassLease
@@ -258,16 +259,18 @@ def _apply(job: Job, decision: Placement | Wait) -> bool:
     return True
 
 
-def consider(request: placement.Request) -> tuple[str, Placement | Wait | None]:
+def consider(
+    request: placement.Request, priority: int = DEFAULT_PRIORITY
+) -> tuple[str, Placement | Wait | None]:
     """What a new request would meet: a refusal for ever, or today's decision.
 
-    Jobs that wait already are ahead of it.
+    Jobs that wait already are ahead of it, unless their priority is lower.
     """
     now = snapshot()
     refusal = placement.fits_ever(now, request)
     if refusal:
         return refusal, None
-    ahead = [request_of(job) for job in _head()]
+    ahead = [request_of(job) for job in _head() if job.priority >= priority]
     return "", placement.plan(now, [*ahead, request])[-1]
 
 

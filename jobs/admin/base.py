@@ -24,7 +24,7 @@ class LooksOnly:
 
 
 class HistoryAdmin(LooksOnly, admin.ModelAdmin):
-    actions = None
+    actions: tuple[str, ...] | None = None
     show_full_result_count = False
     list_per_page = 50
 

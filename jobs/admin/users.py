@@ -7,7 +7,7 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from jobs import audit
@@ -121,6 +121,25 @@ class UserAdmin(DjangoUserAdmin):
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.is_active and request.user.is_staff
 
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        # Who could set an operator's password or address would be that operator.
+        above = obj is not None and (obj.is_staff or obj.is_superuser)
+        if above and not request.user.is_superuser:
+            return False
+        return super().has_change_permission(request, obj)
+
+    def user_change_password(
+        self,
+        request: HttpRequest,
+        id: str,  # noqa: A002 - its name there
+        form_url: str = "",
+    ) -> HttpResponse:
+        answer = super().user_change_password(request, id, form_url)
+        if request.method == "POST" and answer.status_code == 302:
+            user = User.objects.get(pk=id)
+            audit.record("user.password_set", target=user, by=request.user)
+        return answer
+
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False  # their jobs and what they did stay: suspend instead
 
@@ -128,7 +147,15 @@ class UserAdmin(DjangoUserAdmin):
         self, request: HttpRequest, obj: Any = None
     ) -> tuple[Any, ...]:
         # Else who may change accounts could make their own account anything.
-        rights = ("is_staff", "is_superuser", "groups", "user_permissions")
+        # Whose files their jobs may touch is such a right too.
+        rights = (
+            "is_staff",
+            "is_superuser",
+            "groups",
+            "user_permissions",
+            "uid",
+            "gid",
+        )
         own = () if request.user.is_superuser else rights
         return (*super().get_readonly_fields(request, obj), *own)
 
@@ -153,8 +180,9 @@ class UserAdmin(DjangoUserAdmin):
 
     def _set(self, request: HttpRequest, users: QuerySet[User], field: str) -> None:
         word = field.removesuffix("_at")
-        for user in users:
+        allowed = [u for u in users if self.has_change_permission(request, u)]
+        for user in allowed:
             setattr(user, field, timezone.now())
             user.save(update_fields=[field])
             audit.record(f"user.{word}", target=user, by=request.user)
-        self.message_user(request, f"{len(users)} accounts {word}.")
+        self.message_user(request, f"{len(allowed)} accounts {word}.")

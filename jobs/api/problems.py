@@ -23,7 +23,7 @@ from rest_framework.renderers import BrowsableAPIRenderer
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
 
-from jobs.exceptions import NotAllowed, TransitionConflict
+from jobs.exceptions import TransitionConflict
 from jobs.models import Job
 from jobs.status import Status
 
@@ -96,7 +96,7 @@ def _translate(exc: Exception, context: Mapping[str, Any]) -> APIException | Non
             return exc
         case TransitionConflict():
             return _conflict(exc, context["kwargs"]["pk"])
-        case NotAllowed() | PermissionDenied():
+        case PermissionDenied():
             return Forbidden(str(exc) or "You may not do this.")
         # A row may also be deleted while a request works on it.
         case Http404() | Job.DoesNotExist():

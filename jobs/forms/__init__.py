@@ -1,9 +1,12 @@
+from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
+from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 
+from jobs import audit
 from jobs.forms.submit import SubmitForm
 from jobs.models import Job, User
 from jobs.status import LIVE, TERMINAL, Status
@@ -56,11 +59,24 @@ class JobFilterForm(forms.Form):
         return jobs
 
 
+# Of one account from one address in a minute; the API has the same rate.
+MOST_TRIES = 10
+
+
 class LoginForm(AuthenticationForm):
     error_messages = {
         "invalid_login": (
             "This address and password do not open an account. A new account works "
             "after an operator has approved it."
         ),
-        "inactive": "This account is not approved, or it is suspended.",
+        "throttled": "Too many tries. Wait a minute, then try again.",
     }
+
+    def clean(self) -> dict[str, Any]:
+        """Nobody tries out passwords here faster than at the API."""
+        tried = str(self.cleaned_data.get("username", ""))[:254]
+        minute = timedelta(minutes=1)
+        failed = audit.recent("user.login_failed", target=tried, within=minute)
+        if failed >= MOST_TRIES:
+            raise ValidationError(self.error_messages["throttled"], "throttled")
+        return super().clean()

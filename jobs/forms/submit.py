@@ -71,7 +71,7 @@ class SubmitForm(forms.Form):
         initial=DEFAULT_PRIORITY,
         validators=rules("priority"),
         widget=text_input(inputmode="numeric"),
-        help_text="0 to 100; a higher one goes first, and waiting raises it.",
+        help_text="0 to 100; a higher one goes first.",
     )
     grace_s = SecondsField(
         "grace_s",
@@ -103,7 +103,7 @@ class SubmitForm(forms.Form):
         max_length=100,
         validators=[spec.check_name],
         widget=text_input(placeholder="any"),
-        help_text="A part of its name, for example A100.",
+        help_text="A pattern for its name, for example *A100*.",
     )
     share = forms.BooleanField(
         label="Share the GPU with other jobs",

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from jobs import storage
 from jobs.exceptions import TransitionConflict
-from jobs.lifecycle.moves import announce_queued, end_job, move, note
+from jobs.lifecycle.moves import announce_queued, end_job, lock, move, note
 from jobs.lifecycle.requests import cancel_reason
 from jobs.models import Attempt, Job, UsageRecord
 from jobs.status import Fault, Phase, Reason, Status
@@ -62,6 +62,7 @@ def mark_running(
     by: object,
 ) -> None:
     """starting -> running: the container was seen to be up (or to have been)."""
+    lock(attempt.job_id)
     moved = _in_phase(attempt, Phase.STARTING).update(
         phase=Phase.RUNNING,
         container_id=container_id,
@@ -125,12 +126,12 @@ def finish(
     An infra ending goes back to the queue unless a cancel wish stands; the fifth in a
     row fails the job with the story. `usage` is recorded, charged or not.
     """
+    job = lock(attempt.job_id)
     ended = Attempt.objects.live().filter(pk=attempt.pk)
     ended_at = _ended_at(attempt)
     if ended.update(phase="", reason=reason, ended_at=ended_at) != 1:
         raise TransitionConflict(f"{attempt} has already ended.")
     attempt.refresh_from_db()
-    job = Job.objects.get(pk=attempt.job_id)
     UsageRecord.objects.create(
         owner=job.owner.email,
         job=str(job.pk),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q
@@ -15,6 +16,12 @@ from jobs.exceptions import TransitionConflict
 from jobs.models import Job, JobEvent
 from jobs.signals import job_queued
 from jobs.status import SOURCES, Reason, Status
+
+
+def lock(job_id: UUID) -> Job:
+    """The job's row, held to the end of the transaction. Whoever touches a job and its
+    attempts takes it first: in another order two of them wait for each other."""
+    return Job.objects.select_for_update().get(pk=job_id)
 
 
 def move(
@@ -44,7 +51,8 @@ def note(job: Job, event_type: str, *, by: object, **payload: Any) -> None:
 
 
 def announce_queued() -> None:
-    transaction.on_commit(partial(job_queued.send, sender=Job))
+    # The job is queued whatever comes of the wake: the supervisor wakes again.
+    transaction.on_commit(partial(job_queued.send, sender=Job), robust=True)
 
 
 def end_job(

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from jobs import audit, storage
 from jobs.exceptions import TransitionConflict
-from jobs.lifecycle.moves import announce_queued, end_job, note
+from jobs.lifecycle.moves import announce_queued, end_job, lock, note
 from jobs.models import Attempt, Job, User
-from jobs.status import LIVE, Reason, Status, WaitReason
+from jobs.status import Reason, Status, WaitReason
 
 
 @transaction.atomic
@@ -30,23 +30,24 @@ def request_cancel(job: Job, *, by: User) -> Job:
 
     Raises TransitionConflict for a job that has ended.
     """
-    reason = cancel_reason(job, by)
-    now = timezone.now()
-    wish = {"cancel_requested_at": now, "cancel_requested_by": by}
-    queued = Job.objects.filter(pk=job.pk, status=Status.QUEUED)
-    if queued.update(**wish) == 1:
-        end_job(job, reason, "Cancelled before it started.", by=by)
-        return job
-    fresh = Job.objects.filter(
-        pk=job.pk, status__in=LIVE, cancel_requested_at__isnull=True
-    )
-    if fresh.update(**wish) == 1:
-        note(job, "cancel_requested", by=by)
-        for attempt in job.attempts.live():
-            _wish(attempt, reason, now)
+    lock(job.pk)
     job.refresh_from_db()
     if job.is_terminal:
         raise TransitionConflict(f"{job} has already ended: it is {job.status}.")
+    if job.cancel_requested:
+        return job
+    now = timezone.now()
+    reason = cancel_reason(job, by)
+    Job.objects.filter(pk=job.pk).update(
+        cancel_requested_at=now, cancel_requested_by=by
+    )
+    if job.status == Status.QUEUED:
+        end_job(job, reason, "Cancelled before it started.", by=by)
+        return job
+    note(job, "cancel_requested", by=by)
+    for attempt in job.attempts.live():
+        _wish(attempt, reason, now)
+    job.refresh_from_db()
     return job
 
 
@@ -95,6 +96,7 @@ def delete(job: Job, *, by: User) -> None:
     if not job.is_terminal:
         raise TransitionConflict(f"{job} is {job.status}: cancel it first.")
     audit.record("job.deleted", target=job.pk, by=by, status=job.status)
-    transaction.on_commit(partial(storage.remove_files, job.pk))
+    # A web process that may not remove them leaves them to the supervisor's sweep.
+    transaction.on_commit(partial(storage.remove_files, job.pk), robust=True)
     with audit.purge_door("events"):
         job.delete()

@@ -623,12 +623,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="artifact",
-            constraint=models.UniqueConstraint(
-                fields=("attempt", "path"), name="artifact_once"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="artifact",
             constraint=models.CheckConstraint(
                 condition=models.Q(("size__gte", 0)), name="artifact_size"
             ),

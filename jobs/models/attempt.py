@@ -117,7 +117,6 @@ class Artifact(models.Model):
     class Meta:
         ordering = ["path"]
         constraints = [
-            models.UniqueConstraint(fields=["attempt", "path"], name="artifact_once"),
             models.CheckConstraint(name="artifact_size", condition=Q(size__gte=0)),
         ]
 

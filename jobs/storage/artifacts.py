@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from django.conf import settings
 
@@ -141,11 +142,26 @@ def _shown(path: Path) -> str:
 
 
 def _move(name: str, fd: int, target: Path) -> None:
+    """What is stored is the regular file that was opened, and no other that somebody
+    put in its place meanwhile; what is no regular file any more is left out."""
+    try:
+        source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
+    except OSError:
+        return
+    with os.fdopen(source, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(source).st_mode):
+            return
+        _place(name, fd, opened, target)
+
+
+def _place(name: str, fd: int, opened: BinaryIO, target: Path) -> None:
     try:
         os.rename(name, target, src_dir_fd=fd)
-    except OSError:  # another file system: copy what is really there, no link
-        source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
-        with os.fdopen(source, "rb") as opened, target.open("wb") as copy:
+        if not os.path.samestat(target.lstat(), os.fstat(opened.fileno())):
+            target.unlink()
+            return
+    except OSError:  # another file system
+        with target.open("wb") as copy:
             shutil.copyfileobj(opened, copy, _MIB)
     target.chmod(0o640)
     _share_with_group(target)

@@ -122,6 +122,7 @@ def _known(attempt: Attempt, log: Path) -> ending.Known:
         )
     return ending.Known(
         stop_reason=Reason(attempt.stop_reason) if attempt.stop_reason else None,
+        stop_requested_at=attempt.stop_requested_at,
         kill_seen=attempt.kill_seen_at is not None,
         boot_changed=attempt.boot_id not in ("", boot_id()),
         log_tail=tail,

@@ -27,10 +27,21 @@ LOCK_PATIENCE_S = 15.0
 def node_runner() -> Runner:
     """The runner that the settings choose for this node."""
     if settings.RUNNER == "docker":
-        return DockerRunner(settings.DOCKER_URL, settings.INSTANCE)
+        return DockerRunner(settings.DOCKER_URL, _instance())
     if settings.RUNNER == "process":
         return ProcessRunner(settings.RUN_ROOT)
     raise ImproperlyConfigured("GPUJOBS_RUNNER is 'docker' or 'process'.")
+
+
+def _instance() -> str:
+    """Tells our containers from those of another installation on the same host."""
+    path = settings.DATA_ROOT / "instance"
+    try:
+        with path.open("x") as file:
+            file.write(uuid.uuid4().hex)
+    except FileExistsError:
+        pass
+    return str(path.read_text())
 
 
 def boot_id() -> str:

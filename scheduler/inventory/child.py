@@ -56,7 +56,12 @@ class Child:
             self._questions.write(f"{question}\n".encode())
         except BrokenPipeError:
             raise self._gone() from None
-        reply = json.loads(self._line(deadline_s))
+        line = self._line(deadline_s)
+        try:
+            reply = json.loads(line)
+        except ValueError:
+            detail = f"the answer is no JSON: {line[:80]!r}"
+            raise InventoryUnavailable(InventoryFault.DRIVER_FAULT, detail) from None
         if "fault" in reply:
             raise InventoryUnavailable(InventoryFault(reply["fault"]), reply["detail"])
         rows: list[Row] = reply["rows"]

@@ -102,6 +102,7 @@ def _decide_without_gpu(snapshot: Snapshot, request: Request) -> Placement | Wai
     return Wait(request=request, reason=reason, text=text)
 
 
+_PASSING = frozenset({"holder", "vram", "held", "image_pull", "foreign_use"})
 # What would have to be lifted for the request to fit, and what the wait is then
 # called; the first that would be enough is the reason.
 _LIFTS: tuple[tuple[frozenset[str], WaitReason, str], ...] = (
@@ -113,14 +114,14 @@ _LIFTS: tuple[tuple[frozenset[str], WaitReason, str], ...] = (
         "Processes outside GPU Jobs use what would",
     ),
     (
-        frozenset({"holder", "vram", "held", "image_pull", "foreign_use"}),
+        _PASSING,
         WaitReason.RESOURCES,
         "Others hold what would",
     ),
     (
-        frozenset({"draining", "node_draining", "holder", "vram", "foreign_use"}),
+        frozenset({"draining", "node_draining", "quarantined", "gone", *_PASSING}),
         WaitReason.DRAINING,
-        "What would is draining",
+        "What would is out of service",
     ),
 )
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
 from django.utils import timezone
 
 from jobs import audit
@@ -60,11 +59,12 @@ class Hardware:
         odd = [device.uuid for device in listed if not _is_sound(device)]
         self.report = f"The driver tells impossible sizes of {odd}." if odd else ""
         before = self._present()
-        with transaction.atomic():
-            for device in devices:
-                self._write(device)
-            gone = self._node.gpus.exclude(uuid__in=[d.uuid for d in devices])
-            gone.update(is_present=False)
+        # One by one: rows held together in the driver's order could wait for a
+        # reservation, which takes them in the order of their ids.
+        for device in devices:
+            self._write(device)
+        gone = self._node.gpus.exclude(uuid__in=[d.uuid for d in devices])
+        gone.update(is_present=False)
         # Here since it is seldom, and by GPU since the index is by GPU.
         old = GpuSample.objects.filter(at__lt=timezone.now() - KEEP_SAMPLES)
         old.filter(gpu__node=self._node).delete()

@@ -98,6 +98,10 @@ class Images:
         return changed
 
     def _give_up(self, image: str, fault: RunnerFault) -> None:
+        elsewhere = NodeImage.objects.filter(image=image, state=ImageState.PRESENT)
+        if elsewhere.exclude(node=self._node).exists():
+            self._write(image, ImageState.FAILED, text=str(fault))
+            return
         self._node.images.filter(image=image).delete()
         text = f"Image {image} can not be had: {fault}"
         for job in Job.objects.filter(status=Status.QUEUED, image=image):

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import Error, connections
 from django.utils import timezone
 
-from jobs import lifecycle
+from jobs import lifecycle, storage
 from jobs.models import Attempt, Job
 from jobs.status import Phase, Reason, Status
 from scheduler.execution import BY, boot_id
@@ -35,6 +35,7 @@ SAMPLE_EVERY_S = 2.0
 SYNC_EVERY_S = 30.0
 SAFETY_NET_S = 5.0
 SILENCE_S = 10.0
+SWEEP_EVERY_S = 600.0
 # What was asked for is asked again if it still stands after so long.
 ASK_AGAIN_S = 30.0
 EVENTS_PAUSE_S = 1.0
@@ -118,6 +119,8 @@ class Supervisor:
             logger.warning("the runner does not answer: %s", fault)
         # A node is up only after a full reconcile, and only while it can run things.
         changed |= self._beat(NodeState.JOINING if report else NodeState.UP, report)
+        if self._is_due("sweep", SWEEP_EVERY_S):
+            storage.sweep()
         if self._is_due("silence", SILENCE_S):
             tell_of_silence()
         if changed or (self._is_due("schedule", SAFETY_NET_S) and self._has_queue()):

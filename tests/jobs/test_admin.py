@@ -220,10 +220,41 @@ def test_who_may_change_accounts_can_not_make_operators(
     olga.user_permissions.add(permission)
     client = page(olga)
     assert change(client, alice, is_approved="on", is_staff="on", name="A") == 302
-    assert change(client, olga, is_approved="on", is_superuser="on") == 302
+    assert change(client, olga, is_approved="on", is_superuser="on") == 403
+    assert change(client, alice, is_approved="on", uid="1", gid="1") == 302
     alice.refresh_from_db()
     olga.refresh_from_db()
-    assert (alice.name, alice.is_staff, olga.is_superuser) == ("A", False, False)
+    assert (alice.is_staff, alice.uid, olga.is_superuser) == (False, None, False)
+
+
+def test_who_may_change_accounts_can_not_take_over_an_operators(
+    olga: User, alice: User
+) -> None:
+    permission = apps.get_model("auth.Permission").objects.get(codename="change_user")
+    olga.user_permissions.add(permission)
+    boss = make_user("boss@example.org", is_staff=True, is_superuser=True)
+    client = page(olga)
+    passwords = {"password1": "a new one 123", "password2": "a new one 123"}
+    passwords["usable_password"] = "true"
+
+    def set_password(user: User) -> int:
+        path = f"/admin/jobs/user/{user.pk}/password/"
+        return client.post(path, passwords).status_code
+
+    assert change(client, boss, email="mine@example.org") == 403
+    assert set_password(boss) == 403
+    assert set_password(alice) == 302
+    boss.refresh_from_db()
+    alice.refresh_from_db()
+    assert (boss.email, boss.check_password("a new one 123")) == (
+        "boss@example.org",
+        False,
+    )
+    assert alice.check_password("a new one 123")
+    told = AuditRecord.objects.filter(action="user.password_set")
+    assert [(record.actor, record.target) for record in told] == [
+        (olga.email, alice.email)
+    ]
 
 
 def test_no_account_is_deleted(root: Client, alice: User) -> None:

@@ -1,7 +1,10 @@
+import threading
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from jobs import lifecycle
@@ -154,6 +157,17 @@ class TestFinish:
         assert story(job)[-1] == "requeued"
         assert job.attempts.get().reason == reason
 
+    @pytest.mark.django_db(transaction=True)
+    def test_and_the_scheduler_is_told(self) -> None:
+        attempt = make_attempt(make_job())
+        heard: list[object] = []
+        job_queued.connect(lambda **_: heard.append(1), weak=False, dispatch_uid="test")
+        try:
+            finish(attempt, Reason.NODE_LOST)
+        finally:
+            job_queued.disconnect(dispatch_uid="test")
+        assert heard == [1]
+
     def test_it_keeps_its_age(self) -> None:
         job = make_job()
         created_at = job.created_at
@@ -197,6 +211,25 @@ class TestFinish:
         finish(attempt, Reason.COMPLETED)
         job.refresh_from_db()
         assert job.finished_at == future
+
+    def test_it_ended_when_it_exited_and_not_when_we_saw_it(self) -> None:
+        attempt = make_attempt(make_job())
+        assert attempt.started_at is not None
+        exited_at = attempt.started_at + timedelta(milliseconds=1)
+        lifecycle.see_exit(attempt, exited_at=exited_at, by=NODE)
+        lifecycle.finish(attempt, Reason.UNKNOWN, "", usage=lifecycle.Usage(), by=NODE)
+        attempt.refresh_from_db()
+        assert attempt.ended_at == exited_at
+        assert Job.objects.get().finished_at == exited_at
+
+    def test_an_exit_before_the_start_is_clamped(self) -> None:
+        attempt = make_attempt(make_job())
+        assert attempt.started_at is not None
+        early = attempt.started_at - timedelta(hours=1)
+        lifecycle.see_exit(attempt, exited_at=early, by=NODE)
+        lifecycle.finish(attempt, Reason.UNKNOWN, "", usage=lifecycle.Usage(), by=NODE)
+        attempt.refresh_from_db()
+        assert attempt.ended_at == attempt.started_at
 
     def test_usage_is_recorded_with_whose_fault_it_was(self, alice: User) -> None:
         attempt = make_attempt(make_job(alice))
@@ -279,3 +312,49 @@ class TestDelete:
         job = make_job(alice, status=Status.SUCCEEDED)
         with pytest.raises(IntegrityError), transaction.atomic():
             job.delete()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancel_and_an_end_at_once_neither_wait_for_each_other_nor_are_lost() -> None:
+    """Rows taken in two orders are a deadlock on PostgreSQL; a cancel that fell
+    between two looks at the job was once answered and forgotten."""
+    owner = make_job().owner
+    for _ in range(10):
+        job = make_job(owner)
+        attempt = make_attempt(job)
+        lifecycle.see_exit(attempt, by=NODE)
+        together(
+            partial(lifecycle.request_cancel, job, by=owner),
+            partial(
+                lifecycle.finish,
+                attempt,
+                Reason.NODE_LOST,
+                "",
+                usage=lifecycle.Usage(),
+                by=NODE,
+            ),
+        )
+        job.refresh_from_db()
+        assert (job.status, job.reason) == ("cancelled", "cancelled_by_user")
+
+
+def together(*verbs: Callable[[], object]) -> None:
+    """In threads, which begin as near to each other as can be."""
+    start = threading.Barrier(len(verbs))
+    faults: list[BaseException] = []
+
+    def run(verb: Callable[[], object]) -> None:
+        start.wait()
+        try:
+            verb()
+        except Exception as fault:  # noqa: BLE001 - told by the main thread
+            faults.append(fault)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=[verb]) for verb in verbs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []

@@ -12,11 +12,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs.api.problems import Problem, Unplaceable, pointer
-from jobs.exceptions import NotAllowed
 from tests.asserts import assert_problem
 
 ERRORS: dict[str, Exception] = {
-    "not-allowed": NotAllowed("Ask an operator."),
+    "not-allowed": PermissionDenied("Ask an operator."),
     "denied": PermissionDenied(),
     "suspicious": SuspiciousOperation("with a secret"),
     "bug": RuntimeError("with a secret"),

@@ -1,9 +1,11 @@
 """Login, errors, and what all pages have in common."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
@@ -108,3 +110,19 @@ def test_a_page_may_load_nothing_from_elsewhere(alice: User) -> None:
     assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
     assert "unsafe" not in answer.headers["Content-Security-Policy"]
     assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.content.decode())
+
+
+def test_passwords_can_not_be_tried_out_at_the_login_page(alice: User) -> None:
+    def log_in(password: str) -> str:
+        sent = {"username": alice.email, "password": password}
+        answer = Client().post("/login/", sent)
+        return answer.content.decode() if answer.status_code == 200 else "in"
+
+    for _ in range(10):
+        assert "do not open an account" in log_in("guess")
+    assert "Too many tries. Wait a minute" in log_in("guess")
+    assert "Too many tries. Wait a minute" in log_in(PASSWORD)
+    # What was refused unseen leaves no record: those can not be deleted.
+    assert AuditRecord.objects.filter(action="user.login_failed").count() == 10
+    with time_machine.travel(timezone.now() + timedelta(seconds=61)):
+        assert log_in(PASSWORD) == "in"

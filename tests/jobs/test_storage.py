@@ -1,5 +1,6 @@
 import hashlib
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,6 +199,68 @@ class TestTakeIn:
         assert artifact.path == path
         assert Path(artifact.storage_path).name.isalnum()
 
+    def test_a_file_that_is_swapped_for_a_link_is_not_followed(
+        self,
+        attempt: Attempt,
+        left: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        secret = tmp_path / "shadow"
+        secret.write_text("root")
+        secret.chmod(0o600)
+        (left / "x").write_text("x")
+        rename = os.rename
+
+        def swap_first(source: str, target: Path, **options: int) -> None:
+            (left / "x").unlink()
+            (left / "x").symlink_to(secret)
+            rename(source, target, **options)
+
+        monkeypatch.setattr(os, "rename", swap_first)
+        take_in(left, attempt)
+        assert shown(attempt) == {}
+        assert secret.stat().st_mode & 0o777 == 0o600
+
+    @pytest.mark.parametrize("kind", ["link", "pipe"])
+    def test_what_is_no_file_any_more_when_it_is_moved_is_left_out(
+        self,
+        attempt: Attempt,
+        left: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        kind: str,
+    ) -> None:
+        (left / "x").write_text("x")
+        move = artifacts._move
+
+        def swap_first(name: str, fd: int, target: Path) -> None:
+            (left / "x").unlink()
+            if kind == "link":
+                (left / "x").symlink_to("/etc/hostname")
+            else:
+                os.mkfifo(left / "x")
+            move(name, fd, target)
+
+        monkeypatch.setattr(artifacts, "_move", swap_first)
+        take_in(left, attempt)
+        assert shown(attempt) == {}
+
+    def test_a_path_as_long_as_can_be_is_taken(
+        self, attempt: Attempt, left: Path
+    ) -> None:
+        names = [secrets.token_hex(100) for _ in range(storage.artifacts.MAX_DEPTH)]
+        fd = os.open(left, os.O_RDONLY)
+        for name in names:  # deeper than a path may be long: step by step
+            os.mkdir(name, dir_fd=fd)
+            inner = os.open(name, os.O_RDONLY, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        os.close(os.open("x", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=fd))
+        os.close(fd)
+        take_in(left, attempt)
+        (path,) = shown(attempt)
+        assert len(path) > 6000
+
     def test_it_is_done_in_slices_of_time(self, attempt: Attempt, left: Path) -> None:
         for name in ("a", "b", "c"):
             (left / name).write_text(name)
@@ -318,6 +381,22 @@ class TestFilesOfAJob:
         attempt.number, attempt.log_path = 2, f"logs/{attempt.job_id}/2.log"
         storage.open_log(attempt)
         assert link.read_text() == ""
+
+    def test_what_is_left_of_jobs_that_are_gone_is_swept(
+        self, attempt: Attempt, settings: Any
+    ) -> None:
+        storage.open_log(attempt)
+        gone = "0b6f7f7e-1111-4222-8333-944445555666"
+        logs, store = settings.DATA_ROOT / "logs", settings.DATA_ROOT / "artifacts"
+        (logs / gone).mkdir()
+        (logs / f"{gone}.log").symlink_to(f"{gone}/1.log")
+        (store / gone / "1").mkdir(parents=True)
+        (logs / "notes of an operator").touch()
+        storage.sweep()
+        assert sorted(path.name for path in logs.iterdir()) == sorted(
+            [str(attempt.job_id), f"{attempt.job_id}.log", "notes of an operator"]
+        )
+        assert list(store.iterdir()) == []
 
     def test_they_go_with_the_job(
         self, attempt: Attempt, left: Path, settings: Any

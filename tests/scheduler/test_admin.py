@@ -164,3 +164,26 @@ def test_what_a_job_holds_can_be_found_by_its_id(olga: User) -> None:
     for model in (Allocation, GpuSample):
         answer = page(olga).get(address(model, "changelist") + f"?q={str(job.pk)[:8]}")
         assert "1 result" in answer.content.decode()
+
+
+def test_an_operator_drains_a_node_and_ends_it(olga: User) -> None:
+    node = make_machine("gauss", olga).node
+
+    def act(action: str) -> str:
+        sent = {"action": action, "_selected_action": [node.pk]}
+        assert page(olga).post(address(Node, "changelist"), sent).status_code == 302
+        node.refresh_from_db()
+        return node.state
+
+    assert act("drain") == "draining"
+    # Up again with its supervisor's next heartbeat.
+    assert act("undrain") == "joining"
+    told = AuditRecord.objects.filter(action="node.changed", target="gauss")
+    assert [record.details["state"] for record in told] == ["draining", "joining"]
+
+
+def test_saving_a_gpu_as_it_was_leaves_no_record(olga: User) -> None:
+    gpu = make_machine("gauss", olga)
+    sent = {"headroom_mb": "0", "state": "enabled", "state_reason": ""}
+    assert page(olga).post(address(GPU, "change", gpu.pk), sent).status_code == 302
+    assert not AuditRecord.objects.filter(action="gpu.changed").exists()

@@ -1,7 +1,7 @@
 """From observation to ending: the table. Each row carries its sentence."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -140,6 +140,24 @@ TABLE = [
         exited(0),
         Known(stop_reason=Reason.TIMED_OUT),
         Reason.TIMED_OUT,
+    ),
+    (
+        "it had ended well before the cancel was asked for",
+        exited(0),
+        Known(
+            stop_reason=Reason.CANCELLED_BY_USER,
+            stop_requested_at=STARTED + timedelta(seconds=5),
+        ),
+        Reason.COMPLETED,
+    ),
+    (
+        "it ended just as the cancel was asked for: clocks differ, the wish counts",
+        exited(0),
+        Known(
+            stop_reason=Reason.CANCELLED_BY_USER,
+            stop_requested_at=STARTED + timedelta(milliseconds=500),
+        ),
+        Reason.CANCELLED_BY_USER,
     ),
     (
         "our own kill is no interruption",

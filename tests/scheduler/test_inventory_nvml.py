@@ -15,6 +15,7 @@ from scheduler.inventory.base import (
     InventoryFault,
     InventoryUnavailable,
 )
+from scheduler.inventory.child import Child
 from scheduler.inventory.nvml import NvmlInventory
 from tests.rig.machine import StandInMachine
 
@@ -294,3 +295,13 @@ def test_only_nvidias_own_binding_is_installed() -> None:
     assert importlib.metadata.version("nvidia-ml-py")
     with pytest.raises(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("pynvml")
+
+
+def test_an_answer_that_is_no_json_is_a_fault_of_the_driver(
+    inventory: NvmlInventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory.devices()
+    monkeypatch.setattr(Child, "_line", lambda *_: b"NVRM: oops")
+    with pytest.raises(InventoryUnavailable, match="no JSON") as caught:
+        inventory.sample()
+    assert caught.value.fault is InventoryFault.DRIVER_FAULT

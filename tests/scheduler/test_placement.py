@@ -100,6 +100,18 @@ PLACED = [
         {0},
     ),
     (
+        "foreign use of just what is put up with does not disturb",
+        cluster(gpu(0, foreign_mb=512)),
+        asks(),
+        {0},
+    ),
+    (
+        "of two that leave as much over, the one with the lower index is taken",
+        cluster(gpu(5, index=1), gpu(7, index=0)),
+        asks(),
+        {7},
+    ),
+    (
         "a shared job fits beside foreign use where the VRAM is enough",
         cluster(gpu(0, foreign_mb=10 * GB)),
         asks(gb=12, share=True),
@@ -218,8 +230,31 @@ WAITS = [
         "two GPUs on two nodes are not two GPUs on one node",
         cluster(gpu(0, node="a"), gpu(1, node="b"), gpu(2, node="b", is_present=False)),
         asks(2),
-        WaitReason.NODE_DOWN,
+        WaitReason.DRAINING,
         "b GPU 2: the driver does not list it",
+    ),
+    (
+        "every GPU is in quarantine",
+        cluster(gpu(0, state="quarantined", state_reason="fell off the bus")),
+        asks(),
+        WaitReason.DRAINING,
+        "gauss GPU 0: it is quarantined: fell off the bus.",
+    ),
+    (
+        "one is held and the other draining",
+        cluster(
+            gpu(0, holdings=(holds(24, exclusive=True),)), gpu(1, state="draining")
+        ),
+        asks(2),
+        WaitReason.DRAINING,
+        "What would is out of service.",
+    ),
+    (
+        "foreign use of one MiB more than is put up with",
+        cluster(gpu(0, foreign_mb=513)),
+        asks(),
+        WaitReason.FOREIGN_USE,
+        "513 MiB are used by processes outside",
     ),
     (
         "no node is up",
@@ -390,6 +425,37 @@ class TestTheQueue:
 
     def test_shared_jobs_of_one_pass_do_not_overfill_a_gpu(self) -> None:
         decisions = plan(cluster(gpu(0)), [asks(gb=10, share=True)] * 3)
+        assert [type(decision) for decision in decisions] == [
+            Placement,
+            Placement,
+            Wait,
+        ]
+
+    def test_only_the_first_that_is_blocked_keeps_gpus(self) -> None:
+        busy = cluster(
+            gpu(0, holdings=(holds(24, exclusive=True),)),
+            gpu(1),
+            gpu(2, 8, holdings=(holds(8, exclusive=True),)),
+            gpu(3, 8),
+        )
+        requests = [asks(2, gb=20), asks(4), asks(1, gb=4)]
+        large, larger, small = plan(busy, requests)
+        assert isinstance(large, Wait)
+        assert isinstance(larger, Wait)
+        # What the second would keep, GPU 3, is free for the third.
+        assert isinstance(small, Placement)
+        assert [gpu.id for gpu in small.gpus] == [3]
+
+    def test_a_job_that_waits_for_foreign_use_keeps_its_best_gpus_too(self) -> None:
+        busy = cluster(gpu(0, foreign_mb=20 * GB))
+        head, next_ = plan(busy, [asks(1, gb=22), asks(1, gb=2, share=True)])
+        assert isinstance(head, Wait)
+        assert isinstance(next_, Wait)
+        assert next_.reason == WaitReason.PRIORITY
+
+    def test_jobs_without_a_gpu_take_a_cpu_each(self) -> None:
+        two = cluster(gpu(0), gauss=Node(name="gauss", cpus=2, cpus_free=2))
+        decisions = plan(two, [asks(0)] * 3)
         assert [type(decision) for decision in decisions] == [
             Placement,
             Placement,

@@ -58,6 +58,11 @@ class TestSnapshot:
         make_job(gpu_count=0, status=Status.RUNNING)
         assert reservation.snapshot().nodes["gauss"].cpus_free == 1
 
+    def test_a_job_with_a_gpu_takes_none_of_those(self) -> None:
+        make_node(cpus=2)
+        make_job(gpu_count=1, status=Status.RUNNING)
+        assert reservation.snapshot().nodes["gauss"].cpus_free == 2
+
     def test_its_queries_do_not_grow_with_the_cluster(
         self, gpus: list[GPU], django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
@@ -331,6 +336,14 @@ class TestConsider:
         refusal, decision = reservation.consider(self.request())
         assert refusal == ""
         assert isinstance(decision, placement.Wait)
+
+    def test_now_since_those_that_wait_have_a_lower_priority(
+        self, gpus: list[GPU]
+    ) -> None:
+        for _ in gpus:
+            make_job(priority=10)
+        _, decision = reservation.consider(self.request(), priority=50)
+        assert isinstance(decision, placement.Placement)
 
     def test_never(self, gpus: list[GPU]) -> None:
         refusal, decision = reservation.consider(self.request(min_vram_mb=99 * GB))

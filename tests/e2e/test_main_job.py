@@ -30,6 +30,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the operator lets jobs mount."""
     folder = tmp_path_factory.mktemp("datasets")
     (folder / "numbers").write_text("1 2 3")
+    (folder / "numbers").chmod(0o644)
     for path in (folder, *folder.parents[:2]):
         path.chmod(0o755)
     return folder

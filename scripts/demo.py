@@ -254,12 +254,15 @@ def stop_jobs(api: Api) -> None:
 # --- All together --------------------------------------------------------------------
 
 
-def told(base_url: str, accounts: dict[str, dict[str, str]], machine: Machine) -> None:
+def told(
+    base_url: str, accounts: dict[str, dict[str, str]], machine: Machine, again: str
+) -> None:
     say("\n".join(machine.notes))
     say(f"\n  Pages   {base_url}/\n  API     {base_url}/api/v1/docs")
     say(f"  Admin   {base_url}/admin/\n")
     for role, account in accounts.items():
-        say(f"  {role:8}  {account['email']}  password {account['password']}")
+        word = f"as before, in {again}" if again else account["password"]
+        say(f"  {role:8}  {account['email']}  password {word}")
 
 
 def write_demo_json(path: Path, content: dict[str, Any]) -> None:
@@ -285,15 +288,18 @@ def main() -> int:
     env = environment(data, machine)
     manage(env, "migrate", "-v0")
     manage(env, "collectstatic", "-v0", "--noinput")
-    accounts = make_accounts(env, data / "demo.json")
+    written = data / "demo.json"
+    # Generated passwords are shown once.
+    again = str(written) if written.exists() else ""
+    accounts = make_accounts(env, written)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), processes(env, data, asked.port):
         until(lambda: answers(base_url), "the web server")
         facts = {"runner": machine.runner, "inventory": machine.inventory}
         facts |= {"base_url": base_url, "image": machine.image}
-        write_demo_json(data / "demo.json", {**facts, **accounts})
-        told(base_url, accounts, machine)
+        write_demo_json(written, {**facts, **accounts})
+        told(base_url, accounts, machine, again)
         return serve(base_url, accounts, machine, once=asked.once)
     return 130 if asked.once else 0
 

@@ -185,6 +185,18 @@ class TestAttempts:
         with refused():
             sql(f"UPDATE jobs_attempt SET {change}")
 
+    @pytest.mark.parametrize(
+        "change",
+        ["node = 'noether'", "exit_code = 9", "reason = 'gpu_lost'", "number = 7"],
+    )
+    def test_an_ended_attempt_is_frozen(self, change: str) -> None:
+        Attempt.objects.create(job=make_job(), number=1, node="gauss")
+        sql(
+            f"UPDATE jobs_attempt SET ended_at = {LATER}, phase = '', reason = 'unknown'"
+        )
+        with refused():
+            sql(f"UPDATE jobs_attempt SET {change}")
+
     def test_an_ended_attempt_is_not_revived(self) -> None:
         Attempt.objects.create(job=make_job(), number=1, node="gauss")
         sql(
@@ -231,6 +243,11 @@ class TestHistory:
         make_job()
         with refused():
             sql(f"DELETE FROM {table}")
+
+    def test_no_door_lets_it_be_updated(self, table: str) -> None:
+        own = "events" if table == "jobs_jobevent" else "audit"
+        with refused(), audit.purge_door(own):
+            sql(f"UPDATE {table} SET actor = 'nobody'")
 
     def test_an_error_behind_the_door_closes_it(self, table: str) -> None:
         own = "events" if table == "jobs_jobevent" else "audit"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,8 +78,15 @@ def test_a_released_one_is_not_opened_again(gpu: GPU) -> None:
         Allocation.objects.filter(pk=held.pk).update(released_at=None)
 
 
-@pytest.mark.parametrize("change", [{"vram_mb": 1}, {"is_exclusive": True}])
-def test_an_open_one_is_not_changed(gpu: GPU, change: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vram_mb": 1},
+        {"is_exclusive": True},
+        {"reserved_at": datetime(2001, 1, 1, tzinfo=UTC)},
+    ],
+)
+def test_an_open_one_is_not_changed(gpu: GPU, change: dict[str, object]) -> None:
     held = hold(attempt(), gpu, GB)
     with refused("opened once"):
         Allocation.objects.filter(pk=held.pk).update(**change)

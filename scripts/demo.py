@@ -15,32 +15,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import requests
+from demo_jobs import Api, sample_jobs, say, stop_jobs, until
 from demo_machine import Machine, look_at_machine
 
 ROOT = Path(__file__).resolve().parent.parent
 MANAGE = [sys.executable, str(ROOT / "manage.py")]
 USER, OPERATOR = "demo@example.org", "operator@example.org"
-PATIENCE_S = 60.0
-T = TypeVar("T")
-
-
-def say(text: str = "") -> None:
-    print(text, flush=True)
-
-
-def until(condition: Callable[[], T | None], what: str) -> T:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            sys.exit(f"Waited {PATIENCE_S:.0f} s in vain for {what}; see DATA/*.log.")
-        time.sleep(0.1)
-    return value
 
 
 # --- Setting up ----------------------------------------------------------------------
@@ -167,88 +152,10 @@ def processes(env: dict[str, str], data: Path, port: int) -> Iterator[None]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-class Api:
-    def __init__(self, base_url: str, account: dict[str, str]) -> None:
-        self._url = f"{base_url}/api/v1"
-        self._session = requests.Session()
-        tokens = self.call("POST", "/auth/login", account)
-        self._session.headers["Authorization"] = f"Bearer {tokens['access_token']}"
-
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self._session.request(method, self._url + path, json=body, timeout=30)
-        if not answer.ok:
-            sys.exit(f"{method} {path}: {answer.status_code} {answer.text}")
-        kind = answer.headers.get("Content-Type", "")
-        return answer.json() if "json" in kind else answer.text
-
-    def job(self, job_id: str) -> dict[str, Any]:
-        return dict(self.call("GET", f"/jobs/{job_id}"))
-
-
 def answers(base_url: str) -> bool:
     with contextlib.suppress(requests.ConnectionError):
         return requests.get(f"{base_url}/health", timeout=5).ok
     return False
-
-
-# --- The sample jobs -----------------------------------------------------------------
-
-SUCCEEDS = """
-echo "Hello from attempt $GPUJOBS_ATTEMPT on GPUs $GPUJOBS_GPU_UUIDS"
-for step in 1 2 3 4 5; do echo "step $step of 5"; sleep 1; done
-echo '{"accuracy": 0.93}' > "$GPUJOBS_ARTIFACTS/metrics.json"
-echo "done"
-"""
-FAILS = "echo 'reading the configuration'; echo 'error: no such file' >&2; exit 3"
-WAITS = "echo 'my turn at last'"
-
-
-def sample_jobs(api: Api, image: str) -> bool:
-    """Submit the three and show them to the end; whether all went as it should."""
-    gpus = until(
-        lambda: [g for g in api.call("GET", "/gpus")["results"] if g["is_present"]],
-        "the supervisor to find the GPUs",
-    )
-    free = sum(gpu["foreign_mb"] < 512 for gpu in gpus)
-    spec = {"image": image, "timeout_s": 300}
-
-    def submit(name: str, command: str, gpu_count: int) -> str:
-        body = {**spec, "name": name, "command": command, "gpu_count": gpu_count}
-        return str(api.call("POST", "/jobs", body)["id"])
-
-    first = submit("takes every GPU and succeeds", SUCCEEDS, free)
-    waits = ("queued", "starting")
-    until(lambda: api.job(first)["status"] not in waits, "job 1 to run")
-    if api.job(first)["status"] != "running":
-        show(api, 1, first)
-        return False
-    second = submit("fails with exit code 3", FAILS, 0)
-    third = submit("waits for a GPU", WAITS, 1)
-    reason = until(lambda: api.job(third)["wait_reason"], "a reason why job 3 waits")
-    say(f"\nJob 3 waits: {reason}. {api.job(third)['wait_text']}")
-    ended = [show(api, n, i) for n, i in enumerate((first, second, third), start=1)]
-    files = api.call("GET", f"/jobs/{first}/artifact")["files"]
-    say("\nJob 1 left " + ", ".join(f"{f['path']} ({f['size']} bytes)" for f in files))
-    seen = [(job["status"], job["exit_code"]) for job in ended]
-    return seen == [("succeeded", 0), ("failed", 3), ("succeeded", 0)] and bool(files)
-
-
-def show(api: Api, number: int, job_id: str) -> dict[str, Any]:
-    ended = ("succeeded", "failed", "cancelled")
-    until(lambda: api.job(job_id)["status"] in ended, f"job {number} to end")
-    job = api.job(job_id)
-    say(f"\nJob {number}, {job['name']}: {job['status']}. {job['reason_text']}")
-    for line in api.call("GET", f"/jobs/{job_id}/logs").splitlines():
-        say(f"    {line}")
-    return job
-
-
-def stop_jobs(api: Api) -> None:
-    """Nothing of the demo outlives it."""
-    live = "/jobs?status=queued&status=starting&status=running&limit=200"
-    for job in api.call("GET", live)["results"]:
-        api.call("POST", f"/jobs/{job['id']}/cancel")
-    until(lambda: not api.call("GET", live)["results"], "the jobs to stop")
 
 
 # --- All together --------------------------------------------------------------------

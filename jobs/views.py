@@ -21,7 +21,7 @@ from jobs import audit, lifecycle, storage
 from jobs.exceptions import TransitionConflict
 from jobs.forms import JobFilterForm, LoginForm, SubmitForm
 from jobs.models import Artifact, Attempt, Job, User
-from jobs.status import LIVE, TERMINAL, Kind, Reason, Status
+from jobs.status import LIVE, TERMINAL, Status
 
 PAGE_SIZE = 25
 # A job may leave 10,000 files; the API lists them all.
@@ -106,8 +106,7 @@ def _artifacts(job: Job) -> QuerySet[Artifact]:
     """A job that did not succeed has no result, whatever its attempts left."""
     if job.status != Status.SUCCEEDED:
         return Artifact.objects.none()
-    accepted = job.attempts.filter(kind=Kind.JOB, reason=Reason.COMPLETED)
-    latest = accepted.order_by("-number").values("pk")[:1]
+    latest = job.attempts.accepted().values("pk")[:1]
     return Artifact.objects.filter(attempt__in=latest)[:MOST_FILES]
 
 

@@ -18,7 +18,7 @@ from jobs.api.logs import INERT
 from jobs.api.problems import Missing
 from jobs.models import Artifact, Job
 from jobs.spec import NOT_ONE_LINE, UNSTORABLE
-from jobs.status import Kind, Reason, Status
+from jobs.status import Status
 
 BLOCK = 64 * 1024
 OCTETS = "application/octet-stream"
@@ -50,8 +50,7 @@ def result_of(job: Job) -> Result:
     if job.status != Status.SUCCEEDED:
         text = f"The job is {job.status}; only a job that succeeded has a result."
         raise Missing(text, "not_succeeded")
-    accepted = job.attempts.filter(kind=Kind.JOB, reason=Reason.COMPLETED)
-    attempt = accepted.order_by("-number").first()
+    attempt = job.attempts.accepted().first()
     files = list(attempt.artifacts.all()) if attempt else []
     if attempt is None or not files:
         text = "The job left no files. What it writes to $GPUJOBS_ARTIFACTS is kept."

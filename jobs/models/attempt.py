@@ -17,6 +17,11 @@ class AttemptQuerySet(models.QuerySet["Attempt"]):
     def live(self) -> "AttemptQuerySet":
         return self.filter(ended_at__isnull=True)
 
+    def accepted(self) -> "AttemptQuerySet":
+        """Those whose artifacts are a result; of one job, the latest is its result."""
+        ended_well = self.filter(kind=Kind.JOB, reason=Reason.COMPLETED)
+        return ended_well.order_by("-number")
+
 
 class Attempt(models.Model):
     """One start of a job. Its container carries its name and its nonce."""

@@ -6,14 +6,13 @@ transaction.
 """
 
 from scheduler.execution.collecting import collect
-from scheduler.execution.ground import BY, attempt_lock, boot_id, node_runner
+from scheduler.execution.ground import BY, attempt_lock, node_runner
 from scheduler.execution.launching import launch, launch_spec
 from scheduler.execution.stopping import stop
 
 __all__ = [
     "BY",
     "attempt_lock",
-    "boot_id",
     "collect",
     "launch",
     "launch_spec",

@@ -14,7 +14,6 @@ from scheduler import ending
 from scheduler.execution.ground import (
     BY,
     attempt_lock,
-    boot_id,
     look,
     node_runner,
     read,
@@ -25,7 +24,12 @@ from scheduler.execution.launching import mark_running
 from scheduler.models import GpuSample
 from scheduler.queue import enqueue
 from scheduler.reservation import release, usage_of, wake
-from scheduler.runner.base import ContainerState, Observation, RunnerFault
+from scheduler.runner.base import (
+    ContainerState,
+    Observation,
+    RunnerFault,
+    boot_id,
+)
 
 LOG_TAIL = 8192
 SLICE_S = 10.0

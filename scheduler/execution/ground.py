@@ -44,10 +44,6 @@ def _instance() -> str:
     return str(path.read_text())
 
 
-def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 @contextmanager
 def attempt_lock(attempt_id: str) -> Iterator[bool]:
     """All verbs on one attempt are serialised; False if another takes too long.

@@ -13,7 +13,6 @@ from scheduler import ending, hostpolicy
 from scheduler.execution.ground import (
     BY,
     attempt_lock,
-    boot_id,
     look,
     node_runner,
     read,
@@ -28,6 +27,7 @@ from scheduler.runner.base import (
     Mount,
     Observation,
     RunnerFault,
+    boot_id,
 )
 
 

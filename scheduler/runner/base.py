@@ -14,6 +14,11 @@ from typing import Protocol
 from jobs.status import Reason
 
 
+def boot_id() -> str:
+    """Of this run of the kernel: pids and containers of another are not this one's."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 class ContainerState(enum.StrEnum):
     CREATED = "created"  # never ran, whatever its exit code says
     RUNNING = "running"

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from jobs.status import Reason
-from scheduler.runner.base import ContainerState, LaunchSpec, Observation, RunnerFault
+from scheduler.runner.base import (
+    ContainerState,
+    LaunchSpec,
+    Observation,
+    RunnerFault,
+    boot_id,
+)
 
 # It waits for a word: had its launcher died before writing down the pid, the program
 # never starts. A TERM for the whole group must not keep it from writing the code.
@@ -244,8 +250,7 @@ def _born(pid: int) -> str:
     fields = _fields(pid)
     if not fields or fields[0] == "Z":
         return ""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{fields[19]}@{boot}"
+    return f"{fields[19]}@{boot_id()}"
 
 
 def _lives(leader: dict[str, Any]) -> bool:
@@ -255,8 +260,7 @@ def _lives(leader: dict[str, Any]) -> bool:
 
 def _end_session(leader: dict[str, Any]) -> None:
     """Kill what is left of it, unless its number is another's by now."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    same_boot = str(leader["born"]).endswith(f"@{boot}")
+    same_boot = str(leader["born"]).endswith(f"@{boot_id()}")
     if not same_boot or _born(leader["pid"]) not in ("", leader["born"]):
         return
     for pid in _session(leader["pid"]):

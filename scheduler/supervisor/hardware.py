@@ -11,6 +11,7 @@ from django.utils import timezone
 from jobs import audit
 from jobs.models import Attempt
 from jobs.models.job import MAX_MB
+from scheduler.execution import BY
 from scheduler.inventory.base import (
     Device,
     DeviceSample,
@@ -96,8 +97,7 @@ class Hardware:
             create_defaults={**seen, "headroom_mb": settings.HEADROOM_MB},
         )
         if is_new:
-            by = f"supervisor on {self._node}"
-            audit.record("gpu.found", target=device.uuid, by=by, name=device.name)
+            audit.record("gpu.found", target=device.uuid, by=BY, name=device.name)
 
     def sample(self) -> bool:
         """Measure; what each attempt uses goes to its allocation, the rest is foreign."""

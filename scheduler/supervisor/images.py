@@ -13,6 +13,7 @@ from jobs import lifecycle
 from jobs.exceptions import TransitionConflict
 from jobs.models import Job
 from jobs.status import Reason, Status
+from scheduler.execution import BY
 from scheduler.models import ImageState, Node, NodeImage
 from scheduler.runner.base import Runner, RunnerFault
 
@@ -107,9 +108,7 @@ class Images:
         for job in Job.objects.filter(status=Status.QUEUED, image=image):
             # Its owner may have cancelled it meanwhile, or another node have taken it.
             with contextlib.suppress(TransitionConflict):
-                lifecycle.fail_queued(
-                    job, fault.reason, text, by=f"supervisor on {self._node}"
-                )
+                lifecycle.fail_queued(job, fault.reason, text, by=BY)
 
     def _write(
         self, image: str, state: ImageState, *, digest: str = "", text: str = ""

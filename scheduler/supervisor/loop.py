@@ -17,13 +17,19 @@ from django.utils import timezone
 from jobs import lifecycle, storage
 from jobs.models import Attempt, Job
 from jobs.status import Phase, Reason, Status
-from scheduler.execution import BY, boot_id
+from scheduler.execution import BY
 from scheduler.inventory.base import Inventory
 from scheduler.models import Node, NodeState
 from scheduler.queue import enqueue
 from scheduler.reconcile import Ask, Known, Task, leftovers, reconcile
 from scheduler.reservation import tell_of_silence, wake
-from scheduler.runner.base import ContainerState, Observation, Runner, RunnerFault
+from scheduler.runner.base import (
+    ContainerState,
+    Observation,
+    Runner,
+    RunnerFault,
+    boot_id,
+)
 from scheduler.supervisor.hardware import Hardware
 from scheduler.supervisor.images import Images
 from scheduler.supervisor.logs import LogFollowers

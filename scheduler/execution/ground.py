@@ -1,12 +1,13 @@
 """What the verbs stand on: this node's runner, the attempt's lock, what is there."""
 
 import fcntl
+import os
 import shutil
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -36,11 +37,13 @@ def node_runner() -> Runner:
 def _instance() -> str:
     """Tells our containers from those of another installation on the same host."""
     path = settings.DATA_ROOT / "instance"
-    try:
-        with path.open("x") as file:
-            file.write(uuid.uuid4().hex)
-    except FileExistsError:
-        pass
+    if not path.exists():
+        # Linked when it is whole: another process that starts now must not read half.
+        part = path.with_name(f"instance.{uuid.uuid4().hex}")
+        part.write_text(uuid.uuid4().hex)
+        with suppress(FileExistsError):
+            os.link(part, path)
+        part.unlink()
     return str(path.read_text())
 
 

@@ -1,6 +1,7 @@
 """Launch, over real rows and a runner that fails when it is told to."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from django.db import connections
 from jobs import lifecycle
 from jobs.models import Attempt, Job, JobEvent, UsageRecord
 from jobs.status import Reason, Status
-from scheduler.execution import collect, launch, launch_spec
+from scheduler.execution import collect, ground, launch, launch_spec
 from scheduler.execution.ground import work_folder
 from scheduler.models import GPU, NodeImage
 from scheduler.runner.base import ContainerState, Mount, RunnerFault
@@ -424,3 +425,17 @@ class TestAfterwards:
         monkeypatch.setattr(runner, "launch", cancel_and_fail)
         assert do_launch(attempt).job.status == Status.CANCELLED
         assert not holds(attempt)
+
+
+def test_processes_that_start_at_once_take_one_name_for_the_installation(
+    settings: Any, tmp_path: Path
+) -> None:
+    """One that read the file half written would look for containers of nobody."""
+    for round_ in range(20):
+        settings.DATA_ROOT = tmp_path / str(round_)
+        settings.DATA_ROOT.mkdir()
+        with ThreadPoolExecutor(8) as pool:
+            names = set(pool.map(lambda _: ground._instance(), range(8)))
+        assert len(names) == 1
+        assert len(names.pop()) == 32
+        assert [path.name for path in settings.DATA_ROOT.iterdir()] == ["instance"]

@@ -177,3 +177,10 @@ class WaitReason(enum.StrEnum):
     NODE_DOWN = "node_down"
     SCHEDULER_DOWN = "scheduler_down"
     NEVER_FITS = "never_fits"
+
+
+class Condition(enum.StrEnum):
+    """When a job that depends on another may start."""
+
+    AFTER_OK = "after_ok"  # the other succeeded; else this one ends
+    AFTER_ANY = "after_any"  # the other ended, however

@@ -9,6 +9,7 @@ class NodeState(models.TextChoices):
     JOINING = "joining", "joining"
     UP = "up", "up"
     DRAINING = "draining", "draining"
+    QUARANTINED = "quarantined", "quarantined"
     DOWN = "down", "down"
 
 
@@ -32,6 +33,11 @@ class Node(models.Model):
     state = models.CharField(
         max_length=20, choices=NodeState.choices, default=NodeState.JOINING.value
     )
+    # Of a node that an operator (or the supervisor) took out: why, who, until when.
+    state_reason = models.CharField(max_length=255, blank=True)
+    state_by = models.CharField(max_length=254, blank=True)
+    state_until = models.DateTimeField(null=True, blank=True)
+    labels = models.JSONField(default=dict, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     boot_id = models.CharField(max_length=36, blank=True)
     versions = models.JSONField(default=dict, blank=True)
@@ -61,7 +67,8 @@ class GPU(models.Model):
         max_length=20, choices=GpuState.choices, default=GpuState.ENABLED.value
     )
     state_reason = models.CharField(max_length=255, blank=True)
-    quarantined_until = models.DateTimeField(null=True, blank=True)
+    state_by = models.CharField(max_length=254, blank=True)
+    state_until = models.DateTimeField(null=True, blank=True)
     # False while the inventory does not list it: it takes no new job.
     is_present = models.BooleanField(default=True)
     pci_bus_id = models.CharField(max_length=32, blank=True)
@@ -69,6 +76,8 @@ class GPU(models.Model):
     # The newest sample, kept here so that a pass reads one table.
     used_mb = models.IntegerField(null=True, blank=True)
     foreign_mb = models.IntegerField(default=0)
+    # Whose that is: [{"pid", "user", "process", "used_mb", "container"}].
+    foreign_processes = models.JSONField(default=list, blank=True)
     utilisation = models.IntegerField(null=True, blank=True)
     temperature = models.IntegerField(null=True, blank=True)
     power_w = models.IntegerField(null=True, blank=True)
@@ -201,6 +210,37 @@ class GpuSample(models.Model):
         return f"{self.gpu_id} at {self.at:%H:%M:%S}"
 
 
+class Lane(models.Model):
+    """When a lane of the queue (the jobs of one owner that ask for the same) was last
+    served: its first job ages from here, so that a flood does not age as one."""
+
+    key = models.CharField(max_length=40, unique=True)
+    served_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["key"]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class DecisionRecord(models.Model):
+    """What a pass that placed something considered, and what came of it: replayable."""
+
+    at = models.DateTimeField(default=timezone.now)
+    # JSON, zlib-compressed; the hash is SHA-256 of the JSON.
+    inputs = models.BinaryField()
+    inputs_hash = models.CharField(max_length=64)
+    outcome = models.JSONField()
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["at"], name="decision_at")]
+
+    def __str__(self) -> str:
+        return f"decision {self.pk}"
+
+
 class PassLease(models.Model):
     """One scheduling pass at a time over all processes; one row (id 1).
 
@@ -229,9 +269,11 @@ class PassLease(models.Model):
 __all__ = [
     "GPU",
     "Allocation",
+    "DecisionRecord",
     "GpuSample",
     "GpuState",
     "ImageState",
+    "Lane",
     "Node",
     "NodeImage",
     "NodeState",

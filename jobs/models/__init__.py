@@ -1,5 +1,7 @@
 from jobs.models.attempt import Artifact, Attempt
+from jobs.models.dependency import JobDependency
 from jobs.models.job import Job, JobEvent
+from jobs.models.quota import Quota
 from jobs.models.record import AuditRecord, UsageRecord
 from jobs.models.user import ApiToken, User
 
@@ -9,7 +11,9 @@ __all__ = [
     "Attempt",
     "AuditRecord",
     "Job",
+    "JobDependency",
     "JobEvent",
+    "Quota",
     "UsageRecord",
     "User",
 ]

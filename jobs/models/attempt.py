@@ -38,6 +38,10 @@ class Attempt(models.Model):
     node = models.CharField(max_length=100)
     nonce = models.CharField(max_length=32, unique=True, default=new_nonce)
     tier = models.CharField(max_length=100, blank=True)
+    # What it was given of the node: as asked, else the fair share of its GPUs.
+    cpus = models.FloatField(null=True, blank=True)
+    memory_mb = models.IntegerField(null=True, blank=True)
+    shm_mb = models.IntegerField(null=True, blank=True)
     image_digest = models.CharField(max_length=255, blank=True)
     container_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     boot_id = models.CharField(max_length=36, blank=True)

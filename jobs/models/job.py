@@ -68,6 +68,26 @@ class Job(models.Model):
     timeout_s = models.IntegerField(default=3600, validators=between(1, MAX_TIMEOUT_S))
     grace_s = models.IntegerField(default=10, validators=between(0, 120))
     priority = models.IntegerField(default=DEFAULT_PRIORITY, validators=between(0, 100))
+    # Which of the owner's groups it is accounted to; text, as in the usage records.
+    group = models.CharField(max_length=150, blank=True)
+    # Where it may run: one node by its name, nodes by their labels.
+    node_name = models.CharField(max_length=100, blank=True)
+    node_labels = models.JSONField(default=dict, blank=True)
+    # "0-99%4" as it was asked; each task is a job, the first one's id is the array's.
+    array = models.CharField(max_length=200, blank=True)
+    array_id = models.UUIDField(null=True, blank=True)
+    array_index = models.IntegerField(null=True, blank=True)
+    begin_at = models.DateTimeField(null=True, blank=True)
+    held_at = models.DateTimeField(null=True, blank=True)
+    held_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+    )
+    # An operator moved it to the top of the queue; the latest one is first.
+    topped_at = models.DateTimeField(null=True, blank=True)
     idempotency_key = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 - unique where set
 
     status = models.CharField(
@@ -109,6 +129,11 @@ class Job(models.Model):
             ),
             models.Index(fields=["owner", "-created_at"], name="job_of_owner"),
             models.Index(fields=["-created_at"], name="job_newest"),
+            models.Index(
+                fields=["array_id", "array_index"],
+                name="job_of_array",
+                condition=Q(array_id__isnull=False),
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -169,6 +194,23 @@ class Job(models.Model):
                 name="job_share_says_how_much",
                 condition=Q(share=False)
                 | Q(min_vram_mb__isnull=False, gpu_count__gt=0),
+            ),
+            models.CheckConstraint(
+                name="job_held_at_and_by",
+                condition=Q(held_at__isnull=True, held_by__isnull=True)
+                | Q(held_at__isnull=False, held_by__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="job_task_of_an_array",
+                condition=Q(array="", array_id__isnull=True, array_index__isnull=True)
+                | (
+                    ~Q(array="")
+                    & Q(array_id__isnull=False, array_index__isnull=False)
+                    & Q(array_index__gte=0)
+                ),
+            ),
+            models.UniqueConstraint(
+                fields=["array_id", "array_index"], name="job_once_per_array_index"
             ),
             models.UniqueConstraint(
                 fields=["owner", "idempotency_key"], name="job_once_per_key"

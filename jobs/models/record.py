@@ -38,7 +38,10 @@ class UsageRecord(models.Model):
 
     class Meta:
         ordering = ["id"]
-        indexes = [models.Index(fields=["owner", "ended_at"], name="usage_of_owner")]
+        indexes = [
+            models.Index(fields=["owner", "ended_at"], name="usage_of_owner"),
+            models.Index(fields=["ended_at"], name="usage_recent"),
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["job", "attempt_number"], name="usage_once_per_attempt"

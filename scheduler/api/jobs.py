@@ -1,11 +1,9 @@
-"""What of the API needs the hardware: admission, dry run, explain, GPUs and nodes."""
+"""What of a job's API needs the hardware: admission, dry run, explain."""
 
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db.models import Model, Prefetch, QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,10 +13,7 @@ from jobs.api.problems import Unplaceable
 from jobs.api.serializers import JobSerializer, JobSubmitSerializer
 from jobs.models import Job
 from scheduler import placement, reservation
-from scheduler.models import GPU, Allocation, Node
 from scheduler.placement import Placement, Wait
-
-M = TypeVar("M", bound=Model)
 
 
 class LineSerializer(serializers.Serializer[placement.Line]):
@@ -128,62 +123,3 @@ class JobViewSet(views.JobViewSet):
         elif decision is None:
             said["text"] = job.reason_text or f"It does not wait: it is {job.status}."
         return Response(ExplainSerializer(said).data)
-
-
-class GPUSerializer(serializers.ModelSerializer[GPU]):
-    node = serializers.CharField(source="node.name")
-    usable_mb = serializers.IntegerField(read_only=True)
-    promised_mb = serializers.SerializerMethodField()
-
-    class Meta:
-        model = GPU
-        fields = [
-            "uuid",
-            "index",
-            "name",
-            "node",
-            "state",
-            "state_reason",
-            "is_present",
-            "total_mb",
-            "reserved_mb",
-            "headroom_mb",
-            "usable_mb",
-            "promised_mb",
-            "used_mb",
-            "foreign_mb",
-            "utilisation",
-            "temperature",
-            "power_w",
-            "sampled_at",
-        ]
-
-    def get_promised_mb(self, gpu: GPU) -> int:
-        return sum(allocation.vram_mb for allocation in gpu.allocations.all())
-
-
-class NodeSerializer(serializers.ModelSerializer[Node]):
-    class Meta:
-        model = Node
-        fields = ["name", "state", "heartbeat_at", "cpus", "memory_mb", "reports"]
-
-
-class StrictList(ListAPIView[M]):
-    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        refuse_unknown(request, views.PAGE_PARAMETERS)
-        return super().list(request, *args, **kwargs)
-
-
-class GPUView(StrictList[GPU]):
-    """Every GPU with what is promised, used and foreign on it. MiB."""
-
-    serializer_class = GPUSerializer
-
-    def get_queryset(self) -> QuerySet[GPU]:
-        live = Prefetch("allocations", queryset=Allocation.objects.live())
-        return GPU.objects.select_related("node").prefetch_related(live)
-
-
-class NodeView(StrictList[Node]):
-    serializer_class = NodeSerializer
-    queryset = Node.objects.all()

@@ -1,4 +1,5 @@
-"""The placement decider, by tables. Each row carries the sentence that explains it."""
+"""Whether and where one request is placed, by tables. Each row carries the sentence
+that explains it."""
 
 from dataclasses import replace
 
@@ -6,55 +7,18 @@ import pytest
 
 from jobs.status import WaitReason
 from scheduler.placement import (
-    Gpu,
-    Holding,
     Node,
     Placement,
     Request,
     Snapshot,
+    Taken,
     Wait,
     decide,
     fits_ever,
-    plan,
 )
-
-GB = 1024
-
-
-def gpu(id: int, total_gb: int = 24, node: str = "gauss", **fields: object) -> Gpu:  # noqa: A002
-    base = Gpu(
-        id=id,
-        uuid=f"GPU-{id}",
-        index=id,
-        name="NVIDIA GeForce RTX 3090",
-        node=node,
-        total_mb=total_gb * GB,
-    )
-    return replace(base, **fields)  # type: ignore[arg-type]
-
-
-def holds(gb: float, measured_gb: float = 0, *, exclusive: bool = False) -> Holding:
-    return Holding(
-        promised_mb=int(gb * GB),
-        measured_mb=int(measured_gb * GB),
-        is_exclusive=exclusive,
-    )
-
-
-def cluster(*gpus: Gpu, tolerance_mb: int = 512, **nodes: Node) -> Snapshot:
-    names = {gpu.node for gpu in gpus}
-    return Snapshot(
-        nodes=nodes or {name: Node(name=name) for name in sorted(names)},
-        gpus={gpu.id: gpu for gpu in gpus},
-        foreign_tolerance_mb=tolerance_mb,
-    )
-
-
-def asks(count: int = 1, gb: float | None = None, **fields: object) -> Request:
-    vram = None if gb is None else int(gb * GB)
-    base = Request(job_id="job", gpu_count=count, min_vram_mb=vram)
-    return replace(base, **fields)  # type: ignore[arg-type]
-
+from scheduler.placement.passing import Walk
+from scheduler.placement.why import explain_lines
+from tests.scheduler.placement.builders import GB, asks, busy, cluster, gpu, holds
 
 PLACED = [
     (
@@ -163,7 +127,7 @@ def test_it_is_placed(snapshot: Snapshot, request_: Request, chosen: set[int]) -
 WAITS = [
     (
         "a GPU is held, and its holder is named",
-        cluster(gpu(0, holdings=(holds(24, exclusive=True),))),
+        cluster(gpu(0, holdings=busy())),
         asks(),
         WaitReason.RESOURCES,
         "gauss GPU 0: an exclusive job holds all 24,576 MiB of it.",
@@ -177,7 +141,7 @@ WAITS = [
     ),
     (
         "a shared job does not go beside an exclusive one",
-        cluster(gpu(0, holdings=(holds(24, exclusive=True),))),
+        cluster(gpu(0, holdings=busy())),
         asks(gb=1, share=True),
         WaitReason.RESOURCES,
         "an exclusive job holds all 24,576 MiB of it",
@@ -242,9 +206,7 @@ WAITS = [
     ),
     (
         "one is held and the other draining",
-        cluster(
-            gpu(0, holdings=(holds(24, exclusive=True),)), gpu(1, state="draining")
-        ),
+        cluster(gpu(0, holdings=busy()), gpu(1, state="draining")),
         asks(2),
         WaitReason.DRAINING,
         "What would is out of service.",
@@ -305,19 +267,20 @@ def test_it_waits_with_a_reason_and_numbers(
 
 
 def test_the_missing_mib_of_each_gpu_are_told() -> None:
-    decision = decide(
-        cluster(gpu(0, holdings=(holds(20),)), gpu(1, 8)), asks(gb=10, share=True)
-    )
-    assert [(line.blocked_by, line.missing_mb) for line in decision.lines] == [
+    snapshot = cluster(gpu(0, holdings=(holds(20),)), gpu(1, 8))
+    walk = Walk(snapshot, [], reservations=0)
+    lines = explain_lines(walk.board, asks(gb=10, share=True))
+    assert [(line.blocked_by, line.missing_mb) for line in lines] == [
         ("vram", 6 * GB),
         ("too_small", 2 * GB),
     ]
 
 
-def test_a_placement_tells_why_the_other_gpus_were_refused() -> None:
-    decision = decide(cluster(gpu(0), gpu(1, state="quarantined")), asks())
-    assert isinstance(decision, Placement)
-    assert [line.blocked_by for line in decision.lines] == ["", "quarantined"]
+def test_a_gpu_that_would_do_says_so() -> None:
+    walk = Walk(cluster(gpu(0), gpu(1, state="quarantined")), [], reservations=0)
+    lines = explain_lines(walk.board, asks())
+    assert [line.blocked_by for line in lines] == ["", "quarantined"]
+    assert lines[0].text == "it would do"
 
 
 def test_an_exclusive_job_reserves_all_that_is_usable() -> None:
@@ -333,8 +296,8 @@ class TestJobsWithoutAGpu:
         assert (decision.node, decision.gpus) == ("gauss", ())
 
     def test_they_wait_when_every_cpu_is_taken(self) -> None:
-        busy = cluster(gpu(0), gauss=Node(name="gauss", cpus_free=0))
-        decision = decide(busy, asks(0))
+        full = Node(name="gauss", cpus=1, taken=(Taken(millicpus=1000),))
+        decision = decide(cluster(gpu(0), gauss=full), asks(0))
         assert isinstance(decision, Wait)
         assert decision.reason == WaitReason.RESOURCES
 
@@ -380,90 +343,16 @@ def test_what_can_never_fit_is_refused_with_numbers(
 ) -> None:
     two_sizes = cluster(
         gpu(0, 24),
-        gpu(1, 48, holdings=(holds(48, exclusive=True),)),
+        gpu(1, 48, holdings=busy(48)),
         gauss=Node(name="gauss", cpus=8, memory_mb=64 * GB),
     )
     assert text in fits_ever(two_sizes, request_)
 
 
 def test_what_is_only_busy_or_draining_can_fit() -> None:
-    busy = cluster(gpu(0, state="draining", holdings=(holds(24, exclusive=True),)))
-    assert fits_ever(busy, asks(gb=24)) == ""
+    taken = cluster(gpu(0, state="draining", holdings=busy()))
+    assert fits_ever(taken, asks(gb=24)) == ""
 
 
 def test_nothing_is_refused_before_a_node_has_joined() -> None:
     assert fits_ever(Snapshot(nodes={}, gpus={}), asks(8)) == ""
-
-
-class TestTheQueue:
-    def test_each_decision_counts_with_the_ones_before(self) -> None:
-        first, second, third = plan(cluster(gpu(0), gpu(1)), [asks(), asks(), asks()])
-        assert isinstance(first, Placement)
-        assert isinstance(second, Placement)
-        assert first.gpus != second.gpus
-        assert isinstance(third, Wait)
-
-    def test_the_head_keeps_its_best_gpus_and_nothing_passes_onto_them(self) -> None:
-        busy = cluster(gpu(0, holdings=(holds(24, exclusive=True),)), gpu(1))
-        large, small = plan(busy, [asks(2), asks(1)])
-        assert isinstance(large, Wait)
-        assert isinstance(small, Wait)
-        assert small.reason == WaitReason.PRIORITY
-        assert "gauss GPU 1: it is kept for a job ahead." in small.text
-
-    def test_others_pass_where_they_do_not_delay_the_head(self) -> None:
-        busy = cluster(gpu(0, holdings=(holds(24, exclusive=True),)), gpu(1), gpu(2, 8))
-        large, small = plan(busy, [asks(2, gb=20), asks(1, gb=4)])
-        assert isinstance(large, Wait)
-        assert isinstance(small, Placement)
-        assert [gpu.id for gpu in small.gpus] == [2]
-
-    def test_a_job_that_waits_for_its_image_holds_nothing(self) -> None:
-        waiting, next_ = plan(cluster(gpu(0)), [asks(image="x:1"), asks()])
-        assert isinstance(waiting, Wait)
-        assert isinstance(next_, Placement)
-
-    def test_shared_jobs_of_one_pass_do_not_overfill_a_gpu(self) -> None:
-        decisions = plan(cluster(gpu(0)), [asks(gb=10, share=True)] * 3)
-        assert [type(decision) for decision in decisions] == [
-            Placement,
-            Placement,
-            Wait,
-        ]
-
-    def test_only_the_first_that_is_blocked_keeps_gpus(self) -> None:
-        busy = cluster(
-            gpu(0, holdings=(holds(24, exclusive=True),)),
-            gpu(1),
-            gpu(2, 8, holdings=(holds(8, exclusive=True),)),
-            gpu(3, 8),
-        )
-        requests = [asks(2, gb=20), asks(4), asks(1, gb=4)]
-        large, larger, small = plan(busy, requests)
-        assert isinstance(large, Wait)
-        assert isinstance(larger, Wait)
-        # What the second would keep, GPU 3, is free for the third.
-        assert isinstance(small, Placement)
-        assert [gpu.id for gpu in small.gpus] == [3]
-
-    def test_a_job_that_waits_for_foreign_use_keeps_its_best_gpus_too(self) -> None:
-        busy = cluster(gpu(0, foreign_mb=20 * GB))
-        head, next_ = plan(busy, [asks(1, gb=22), asks(1, gb=2, share=True)])
-        assert isinstance(head, Wait)
-        assert isinstance(next_, Wait)
-        assert next_.reason == WaitReason.PRIORITY
-
-    def test_jobs_without_a_gpu_take_a_cpu_each(self) -> None:
-        two = cluster(gpu(0), gauss=Node(name="gauss", cpus=2, cpus_free=2))
-        decisions = plan(two, [asks(0)] * 3)
-        assert [type(decision) for decision in decisions] == [
-            Placement,
-            Placement,
-            Wait,
-        ]
-
-    def test_jobs_without_a_gpu_pass_a_blocked_head(self) -> None:
-        busy = cluster(gpu(0, holdings=(holds(24, exclusive=True),)))
-        head, free = plan(busy, [asks(1), asks(0)])
-        assert isinstance(head, Wait)
-        assert isinstance(free, Placement)

@@ -1,0 +1,88 @@
+"""The smallest change to a request with which it would start now."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scheduler.placement.passing import Walk
+from scheduler.placement.terms import SLACK_S, Request
+
+# To drop a wish counts as much as to halve a number.
+DROPPED = 0.5
+LEAST_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One field of the job, and the value with which it would start now."""
+
+    field: str
+    before: Any
+    after: Any
+
+    @property
+    def text(self) -> str:
+        if self.after in (None, "", ()):
+            return f"Without {self.field} it would start now."
+        after = self.after if self.field != "share" else "true"
+        shown = f"{after:,}" if isinstance(after, int) else after
+        return f"With {self.field} {shown} it would start now."
+
+
+def smallest_change(walk: Walk, request: Request) -> Change | None:
+    """Tried one field at a time, the least loss first; None if none is enough."""
+    tries = sorted(_candidates(walk, request), key=lambda one: (one[0], one[1]))
+    for _, field, value in tries:
+        if walk.would_start(replace(request, **{field: value})):
+            before = getattr(request, field)
+            return Change(field=field, before=before, after=value)
+    return None
+
+
+def _candidates(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
+    """Loss (0 to 1), field, and value."""
+    yield from _less_vram(walk, request)
+    yield from _shorter(walk, request)
+    for gpu_count in range(request.gpu_count - 1, 0, -1):
+        loss = (request.gpu_count - gpu_count) / request.gpu_count
+        yield loss, "gpu_count", gpu_count
+    if request.gpu_count and not request.share and request.min_vram_mb:
+        yield DROPPED, "share", True
+    for field, nothing in (
+        ("gpu_name", ""),
+        ("node_name", ""),
+        ("node_labels", ()),
+        ("cpus", None),
+        ("memory_mb", None),
+    ):
+        if getattr(request, field) != nothing:
+            yield DROPPED, field, nothing
+
+
+def _less_vram(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
+    """What the GPUs of some node still have, each of as many as are asked for."""
+    if not request.min_vram_mb or not request.gpu_count:
+        return
+    for node in walk.board.nodes.values():
+        free = sorted((state.now.free_mb for state in node.gpus), reverse=True)
+        able = free[request.gpu_count - 1 : request.gpu_count]
+        for free_mb in able:
+            if 0 < free_mb < request.min_vram_mb:
+                loss = 1 - free_mb / request.min_vram_mb
+                yield loss, "min_vram_mb", free_mb
+
+
+def _shorter(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
+    """To end before what is kept for a job ahead."""
+    now = walk.board.now
+    starts = {
+        span.start
+        for state in walk.board.gpus.values()
+        for span in state.spans
+        if now < span.start < math.inf
+    }
+    for start in starts:
+        timeout_s = int(start - now - SLACK_S) - request.grace_s
+        if LEAST_TIMEOUT_S <= timeout_s < request.timeout_s:
+            yield 1 - timeout_s / request.timeout_s, "timeout_s", timeout_s

@@ -1,0 +1,51 @@
+"""How much of a node's CPUs and memory a request takes: as asked, else its fair part.
+
+The fair part goes by VRAM: who holds a quarter of a node's VRAM may have a quarter of
+its CPUs and memory, so that no GPU is left without. What was not asked for bends: half
+of the fair part is enough to start.
+"""
+
+from typing import NamedTuple
+
+from scheduler.placement.terms import Node, Request
+
+
+class Claim(NamedTuple):
+    millicpus: int
+    memory_mb: int
+    least_millicpus: int
+    least_memory_mb: int
+
+    def given(self, millicpus: int, memory_mb: int) -> tuple[int, int]:
+        """What it is given where so much is free."""
+        return (
+            max(self.least_millicpus, min(self.millicpus, millicpus)),
+            max(self.least_memory_mb, min(self.memory_mb, memory_mb)),
+        )
+
+
+def claim(node: Node, usable_mb: int, request: Request, vram_mb: int) -> Claim:
+    """Of a request that holds `vram_mb` of the node's `usable_mb` of VRAM."""
+    millicpus = least = round((request.cpus or 0) * 1000)
+    if request.cpus is None:
+        millicpus, least = _fair_cpus(node, usable_mb, request, vram_mb)
+    memory_mb = least_memory = request.memory_mb or 0
+    if request.memory_mb is None:
+        part = (vram_mb, usable_mb)
+        if not request.gpu_count:
+            part = (millicpus, node.cpus * 1000)
+        fair_mb = node.memory_mb * part[0] // max(1, part[1])
+        # What lies in shared memory counts in memory.
+        memory_mb = max(fair_mb, request.shm_mb or 0)
+        least_memory = max(fair_mb // 2, request.shm_mb or 0)
+    return Claim(millicpus, memory_mb, least, least_memory)
+
+
+def _fair_cpus(
+    node: Node, usable_mb: int, request: Request, vram_mb: int
+) -> tuple[int, int]:
+    if not request.gpu_count:
+        one = min(1000, node.cpus * 1000)
+        return one, one
+    fair = node.cpus * 1000 * vram_mb // max(1, usable_mb)
+    return fair, fair // 2

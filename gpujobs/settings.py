@@ -56,6 +56,13 @@ ARTIFACT_CAP_MB = env.int("GPUJOBS_ARTIFACT_CAP_MB", default=51_200)
 LOG_CAP_MB = env.int("GPUJOBS_LOG_CAP_MB", default=16)
 HEADROOM_MB = env.int("GPUJOBS_HEADROOM_MB", default=0)
 FOREIGN_TOLERANCE_MB = env.int("GPUJOBS_FOREIGN_TOLERANCE_MB", default=512)
+# A point of priority for so many hours at the head of a lane of the queue.
+AGING_H = env.float("GPUJOBS_AGING_H", default=6.0)
+# After so many days what an owner used counts half in the fair share.
+HALF_LIFE_D = env.float("GPUJOBS_HALF_LIFE_D", default=7.0)
+# How many blocked jobs, from the head of the line on, get a reservation.
+RESERVATIONS = env.int("GPUJOBS_RESERVATIONS", default=1)
+KEEP_DECISIONS_D = env.int("GPUJOBS_KEEP_DECISIONS_D", default=14)
 REGISTRATION = env("GPUJOBS_REGISTRATION", default="closed")
 
 # --- Django --------------------------------------------------------------------------

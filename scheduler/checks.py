@@ -42,6 +42,13 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
             settings.HEADROOM_MB < 0 or settings.FOREIGN_TOLERANCE_MB < 0,
             "GPUJOBS_HEADROOM_MB and GPUJOBS_FOREIGN_TOLERANCE_MB are not negative.",
         ),
+        "gpujobs.E008": (
+            not settings.AGING_H > 0
+            or not settings.HALF_LIFE_D > 0
+            or settings.RESERVATIONS < 1
+            or settings.KEEP_DECISIONS_D < 1,
+            "GPUJOBS_AGING_H, _HALF_LIFE_D, _RESERVATIONS, _KEEP_DECISIONS_D are above 0.",
+        ),
     }
     return [Error(text, id=id_) for id_, (is_wrong, text) in found.items() if is_wrong]
 

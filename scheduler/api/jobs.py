@@ -1,19 +1,40 @@
 """What of a job's API needs the hardware: admission, dry run, explain."""
 
+import math
+from datetime import UTC, datetime
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs import lifecycle
 from jobs.api import views
 from jobs.api.filters import refuse_unknown
 from jobs.api.problems import Unplaceable
 from jobs.api.serializers import JobSerializer, JobSubmitSerializer
 from jobs.models import Job
+from jobs.status import Status, WaitReason
+from jobs.waiting import outside_line
 from scheduler import placement, reservation
-from scheduler.placement import Placement, Wait
+from scheduler.placement import Placement
+from scheduler.placement.forecast import Certainty, Explanation
+from scheduler.reservation.waking import SILENCE_TEXT
+
+
+class TimeField(serializers.DateTimeField):
+    """Seconds since the epoch, shown as other times are; null where nobody knows."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"allow_null": True, **kwargs})
+
+    def to_representation(self, value: float) -> str | None:
+        if value == math.inf:
+            return None
+        shown = super().to_representation(datetime.fromtimestamp(value, UTC))
+        return str(shown)
 
 
 class LineSerializer(serializers.Serializer[placement.Line]):
@@ -29,43 +50,70 @@ class LineSerializer(serializers.Serializer[placement.Line]):
     promised_mb = serializers.IntegerField(source="gpu.promised_mb")
     measured_mb = serializers.IntegerField(source="gpu.measured_mb")
     foreign_mb = serializers.IntegerField(source="gpu.foreign_mb")
-    free_mb = serializers.IntegerField(source="gpu.free_mb")
+    foreign_by = serializers.CharField(source="gpu.foreign_by")
+    free_mb = serializers.IntegerField()
     missing_mb = serializers.IntegerField()
     blocked_by = serializers.CharField()
+    until = TimeField(help_text="When its holders are gone, at the latest.")
     text = serializers.CharField()
 
 
-class ExplainSerializer(serializers.Serializer[Any]):
-    status = serializers.CharField()
+class ChangeSerializer(serializers.Serializer[Any]):
+    """The smallest change of one field with which it would start now."""
+
+    field = serializers.CharField()
+    before = serializers.JSONField()
+    after = serializers.JSONField()
+    text = serializers.CharField()
+
+
+class AnswerSerializer(serializers.Serializer[Any]):
+    """What a pass would say. `eta` is null where nothing guarantees a time."""
+
     place_in_line = serializers.IntegerField(allow_null=True)
     reason = serializers.CharField()
     text = serializers.CharField()
+    eta = TimeField()
+    eta_certainty = serializers.ChoiceField([word.value for word in Certainty])
+    change = ChangeSerializer(allow_null=True)
     gpus = LineSerializer(many=True)
 
 
-class DryRunSerializer(serializers.Serializer[Any]):
-    """`outcome` is now, later or never. There is no ETA yet, so `eta` is null."""
+class ExplainSerializer(AnswerSerializer):
+    status = serializers.CharField()
 
+
+class DryRunSerializer(AnswerSerializer):
     outcome = serializers.ChoiceField(["now", "later", "never"])
-    eta = serializers.DateTimeField(allow_null=True)
-    reason = serializers.CharField()
-    text = serializers.CharField()
-    gpus = LineSerializer(many=True)
 
 
-def request_of(spec: dict[str, Any]) -> placement.Request:
-    return reservation.request_of(Job(**spec))
+UNKNOWN: dict[str, Any] = {
+    "place_in_line": None,
+    "reason": "",
+    "text": "",
+    "eta": None,
+    "eta_certainty": Certainty.UNKNOWN,
+    "change": None,
+    "gpus": (),
+}
 
 
-def _said(decision: Placement | Wait | None) -> dict[str, Any]:
-    if isinstance(decision, Wait):
-        return {
-            "reason": decision.reason,
-            "text": decision.text,
-            "gpus": decision.lines,
-        }
-    lines = decision.lines if decision else ()
-    return {"reason": "", "text": "", "gpus": lines}
+def _said(explained: Explanation) -> dict[str, Any]:
+    decision = explained.decision
+    reason, text = "", ""
+    if isinstance(decision, Placement):
+        text = f"It starts on {decision.node} with the next pass."
+    else:
+        reason, text = decision.reason, decision.text
+    return {
+        "place_in_line": explained.place,
+        "reason": reason,
+        "text": text,
+        "eta": explained.expected.at,
+        "eta_certainty": explained.expected.certainty,
+        "change": explained.change,
+        "gpus": explained.lines,
+    }
 
 
 DRY_RUN = OpenApiParameter(
@@ -80,7 +128,7 @@ class JobViewSet(views.JobViewSet):
 
     def admit(self, spec: dict[str, Any]) -> None:
         super().admit(spec)
-        refusal = placement.fits_ever(reservation.snapshot(), request_of(spec))
+        refusal = reservation.never(Job(owner=self.me, **spec))
         if refusal:
             raise Unplaceable(refusal)
 
@@ -102,24 +150,42 @@ class JobViewSet(views.JobViewSet):
 
     def _dry_run(self, spec: dict[str, Any]) -> dict[str, Any]:
         views.JobViewSet.admit(self, spec)
-        job = Job(**spec)
-        refusal, decision = reservation.consider(request_of(spec), job.priority)
-        outcome = "now" if isinstance(decision, Placement) else "later"
-        said = {**_said(decision), "outcome": outcome, "eta": None}
-        if refusal:
-            said |= {"outcome": "never", "reason": "never_fits", "text": refusal}
-        return said
+        job, terms, now = Job(owner=self.me, **spec), self.read_terms(), timezone.now()
+        if terms.get("hold"):
+            job.held_at, job.held_by = now, self.me
+        outcomes = lifecycle.check_parents(terms.get("depends_on", ()), by=self.me)
+        parents = [job_id for job_id, outcome in outcomes.items() if not outcome]
+        refusal, explained = reservation.consider(job)
+        outside = outside_line(job, parents, now)
+        if outside and not refusal:
+            waits = {"reason": outside[0], "text": outside[1]}
+            return {**UNKNOWN, **waits, "outcome": "later"}
+        if explained is None:
+            never = {"outcome": "never", "reason": WaitReason.NEVER_FITS}
+            return {**UNKNOWN, **never, "text": refusal}
+        is_now = isinstance(explained.decision, Placement)
+        return {**_said(explained), "outcome": "now" if is_now else "later"}
 
     @extend_schema(responses=ExplainSerializer, filters=False)
     def explain(self, request: Request, pk: str) -> Response:
         """Why the job waits, GPU by GPU with numbers, by the function that decides."""
         refuse_unknown(request, set())
         job = self.get_object()
-        decision, place = reservation.explain(job)
-        said = {"status": job.status, "place_in_line": place or None}
-        said |= _said(decision)
-        if isinstance(decision, Placement):
-            said["text"] = f"It starts on {decision.node} with the next pass."
-        elif decision is None:
-            said["text"] = job.reason_text or f"It does not wait: it is {job.status}."
+        said = {**UNKNOWN, "status": job.status, **self._explain(job)}
         return Response(ExplainSerializer(said).data)
+
+    def _explain(self, job: Job) -> dict[str, Any]:
+        if job.status != Status.QUEUED:
+            text = job.reason_text or f"It does not wait: it is {job.status}."
+            return {"text": text}
+        outside = outside_line(job, job.open_parents, timezone.now())
+        if outside:
+            return {"reason": outside[0], "text": outside[1]}
+        explained = reservation.explain(job)
+        if explained is None:  # it was placed or ended since it was read
+            return {"text": "It was just placed. Look again."}
+        said = _said(explained)
+        if reservation.is_silent():
+            silent = {"reason": WaitReason.SCHEDULER_DOWN, "text": SILENCE_TEXT}
+            said |= {**silent, "eta": None, "eta_certainty": Certainty.UNKNOWN}
+        return said

@@ -57,9 +57,10 @@ def make_reserved(**spec: Any) -> Attempt:
 
 
 def place(job: Job) -> Attempt:
-    decision = placement.decide(reservation.snapshot(), reservation.request_of(job))
+    snapshot = reservation.load_snapshot()
+    decision = placement.decide(snapshot, reservation.request_of(job))
     assert isinstance(decision, placement.Placement), decision
-    return reservation.reserve(decision)
+    return reservation.reserve(str(job.pk), decision)
 
 
 def asked(name: str) -> list[tuple[str, ...]]:

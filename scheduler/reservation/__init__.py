@@ -1,0 +1,40 @@
+"""From the rows to a snapshot, and from a plan to rows: the scheduling pass.
+
+The database refuses what the code overlooks: a placement that came too late is an
+IntegrityError, rolled back whole, and the job stays queued.
+"""
+
+from scheduler.reservation.asking import consider, explain, never
+from scheduler.reservation.decisions import replay
+from scheduler.reservation.holding import (
+    BY,
+    ReservationLost,
+    release,
+    reserve,
+    usage_of,
+)
+from scheduler.reservation.line import load_lanes, request_of
+from scheduler.reservation.passes import one_pass, run_passes
+from scheduler.reservation.snapshots import SILENCE, load_snapshot
+from scheduler.reservation.waking import is_silent, tell_of_silence, wake
+
+__all__ = [
+    "BY",
+    "SILENCE",
+    "ReservationLost",
+    "consider",
+    "explain",
+    "is_silent",
+    "load_lanes",
+    "load_snapshot",
+    "never",
+    "one_pass",
+    "release",
+    "replay",
+    "request_of",
+    "reserve",
+    "run_passes",
+    "tell_of_silence",
+    "usage_of",
+    "wake",
+]

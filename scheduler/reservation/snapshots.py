@@ -1,0 +1,198 @@
+"""What a pass decides on: nodes, GPUs with both ledgers, images, accounts."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from jobs.models import Attempt
+from scheduler import placement
+from scheduler.models import GPU, Allocation, ImageState, Node, NodeImage, NodeState
+from scheduler.placement import SLACK_S, Holding, Lane, Taken
+from scheduler.reservation.accounts import Live, load_accounts
+from scheduler.reservation.line import SHAPE, request_from
+
+# A node whose supervisor was not heard of for so long takes no new job.
+SILENCE = timedelta(seconds=30)
+# Of a node's memory, for the system and us.
+MOST_SYSTEM_MB = 4096
+
+
+@dataclass(slots=True)
+class _Live:
+    """A live attempt, with what it holds."""
+
+    row: dict[str, Any]
+    until: float
+    held_s: float
+    vram_mb: list[int] = field(default_factory=list)
+
+
+def load_snapshot(
+    now: datetime | None = None, lanes: Iterable[Lane] = ()
+) -> placement.Snapshot:
+    """With the accounts of those whose jobs run or are in `lanes`."""
+    now = now or timezone.now()
+    live = _live_attempts(now)
+    holdings = _holdings(live)
+    running = [one for one in live.values() if one.row["is_running"]]
+    waiting = list(lanes)
+    owners, groups = load_accounts(
+        now,
+        map(_account_of, running),
+        [lane.owner for lane in waiting] + [one.row["owner"] for one in running],
+        [lane.group for lane in waiting] + [one.row["group"] for one in running],
+    )
+    shapes = Counter(request_from(one.row["shape"]) for one in running)
+    return placement.Snapshot(
+        now=now.timestamp(),
+        nodes={node.name: node for node in _nodes(now, running)},
+        gpus={gpu.id: gpu for gpu in _gpus(holdings)},
+        foreign_tolerance_mb=settings.FOREIGN_TOLERANCE_MB,
+        reservations=settings.RESERVATIONS,
+        aging_s=settings.AGING_H * 3600,
+        owners=owners,
+        groups=groups,
+        running=tuple(shapes.items()),
+    )
+
+
+def _live_attempts(now: datetime) -> dict[Any, _Live]:
+    columns = {
+        "pk": "pk",
+        "node": "node",
+        "cpus": "cpus",
+        "memory_mb": "memory_mb",
+        "created_at": "created_at",
+        "started_at": "started_at",
+        "owner": "job__owner__email",
+        "group": "job__group",
+    }
+    shape = [f"job__{name}" for name in SHAPE]
+    rows = Attempt.objects.live().order_by("pk")
+    is_running = set(Attempt.objects.running().values_list("pk", flat=True))
+    live = {}
+    for values in rows.values_list(*columns.values(), *shape):
+        row = dict(zip(columns, values, strict=False))
+        row["shape"] = tuple(values[len(columns) :])
+        row["is_running"] = row["pk"] in is_running
+        held_s = max(0.0, (now - row["created_at"]).total_seconds())
+        live[row["pk"]] = _Live(row, _until(now, row), held_s)
+    return live
+
+
+def _until(now: datetime, row: dict[str, Any]) -> float:
+    """When it is gone at the latest. Late starts count from when they came, and until
+    then from now; a usual start is within the slack, so that this does not drift."""
+    request = request_from(row["shape"])
+    began = row["created_at"].timestamp() + SLACK_S
+    came = row["started_at"] or now
+    return max(began, came.timestamp()) + request.limit_s
+
+
+def _holdings(live: dict[Any, _Live]) -> dict[int, list[Holding]]:
+    holdings: dict[int, list[Holding]] = defaultdict(list)
+    for allocation in Allocation.objects.live().order_by("id"):
+        one = live.get(allocation.attempt_id)
+        if one is not None:
+            one.vram_mb.append(allocation.vram_mb)
+        holdings[allocation.gpu_id].append(
+            Holding(
+                promised_mb=allocation.vram_mb,
+                measured_mb=allocation.measured_mb,
+                is_exclusive=allocation.is_exclusive,
+                until=one.until if one else float("inf"),
+            )
+        )
+    return holdings
+
+
+def _account_of(one: _Live) -> Live:
+    request = request_from(one.row["shape"])
+    return Live(
+        owner=one.row["owner"],
+        group=one.row["group"],
+        gpus=len(one.vram_mb),
+        vram_mb=sum(one.vram_mb),
+        held_s=one.held_s,
+        timeout_s=request.timeout_s,
+    )
+
+
+def _nodes(now: datetime, running: Iterable[_Live]) -> list[placement.Node]:
+    images: dict[int, set[str]] = defaultdict(set)
+    pulls: dict[int, dict[str, str]] = defaultdict(dict)
+    for row in NodeImage.objects.all():
+        if row.state == ImageState.PRESENT:
+            images[row.node_id].add(row.image)
+        else:
+            pulls[row.node_id][row.image] = row.text or row.state
+    taken: dict[str, list[Taken]] = defaultdict(list)
+    for one in running:
+        taken[one.row["node"]].append(_taken(one))
+    return [
+        placement.Node(
+            name=node.name,
+            state=_state(node, now),
+            state_reason=node.state_reason,
+            cpus=node.cpus,
+            memory_mb=node.memory_mb - min(node.memory_mb // 10, MOST_SYSTEM_MB),
+            labels=node.labels,
+            taken=tuple(taken[node.name]),
+            images=frozenset(images[node.pk]),
+            pulls=pulls[node.pk],
+        )
+        for node in Node.objects.all()
+    ]
+
+
+def _state(node: Node, now: datetime) -> str:
+    if node.heartbeat_at and node.heartbeat_at > now - SILENCE:
+        return node.state
+    return NodeState.DOWN.value
+
+
+def _taken(one: _Live) -> Taken:
+    return Taken(
+        millicpus=round((one.row["cpus"] or 0) * 1000),
+        memory_mb=one.row["memory_mb"] or 0,
+        until=one.until,
+    )
+
+
+def _gpus(holdings: dict[int, list[Holding]]) -> list[placement.Gpu]:
+    return [
+        placement.Gpu(
+            id=gpu.pk,
+            uuid=gpu.uuid,
+            index=gpu.index,
+            name=gpu.name,
+            node=gpu.node.name,
+            total_mb=gpu.total_mb,
+            reserved_mb=gpu.reserved_mb,
+            headroom_mb=gpu.headroom_mb,
+            foreign_mb=gpu.foreign_mb,
+            foreign_by=_foreign_by(gpu.foreign_processes),
+            state=gpu.state,
+            state_reason=gpu.state_reason,
+            is_present=gpu.is_present,
+            peers=tuple(sorted(gpu.nvlink_peers)),
+            holdings=tuple(holdings[gpu.pk]),
+        )
+        for gpu in GPU.objects.select_related("node").order_by("node__name", "index")
+    ]
+
+
+def _foreign_by(processes: list[dict[str, Any]]) -> str:
+    """The largest of them, in words."""
+    if not processes:
+        return ""
+    largest = max(processes, key=lambda process: process["used_mb"] or 0)
+    inside = f" in container {largest['container']}" if largest["container"] else ""
+    told = f"{largest['process']} of {largest['user']}, pid {largest['pid']}{inside}"
+    more = len(processes) - 1
+    return told + (f", and {more} more" if more else "")

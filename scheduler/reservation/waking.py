@@ -1,0 +1,107 @@
+"""Asking for a pass, one pass at a time, and noticing that none is made."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from django.db import connection
+from django.db.models import Case, F, Q, Value, When
+from django.utils import timezone
+
+from jobs import lifecycle
+from jobs.models import Job
+from jobs.status import WaitReason
+from scheduler.models import PassLease
+from scheduler.queue import enqueue
+from scheduler.reservation.snapshots import SILENCE
+
+LEASE = timedelta(seconds=30)
+# A wake that was not served for so long may have been lost: ask again.
+ASK_AGAIN = timedelta(seconds=2)
+MOST_TOLD = 200
+# Any number that nobody else of this database takes: "GPUJ".
+ADVISORY_LOCK = 0x4750554A
+
+
+def wake() -> None:
+    """Ask for a pass. Wakes coalesce, but none is absorbed by a pass under way.
+
+    The one at work looks again when it is done: only the first wake since asks the
+    cluster, and whoever finds it unserved for too long.
+    """
+    now = timezone.now()
+    PassLease.objects.get_or_create(id=1)
+    lease = PassLease.objects.filter(id=1)
+    is_first = lease.filter(wakes=F("served")).exists()
+    first = When(wakes=F("served"), then=Value(now))
+    woken_at = Case(first, default=F("woken_at"))
+    lease.update(wakes=F("wakes") + 1, woken_at=woken_at)
+    if is_first or lease.filter(woken_at__lt=now - ASK_AGAIN).exists():
+        enqueue("schedule")
+
+
+@contextmanager
+def the_only_pass() -> Iterator[int | None]:
+    """The number of wakes to serve, or None where another process is at it."""
+    holder = secrets.token_hex(8)
+    with _advisory_lock() as is_alone:
+        wakes = _take_lease(holder) if is_alone else None
+        if wakes is None:
+            yield None
+            return
+        mine = PassLease.objects.filter(id=1, holder=holder)
+        try:
+            yield wakes
+            mine.update(served=wakes, passed_at=timezone.now())
+        finally:
+            mine.update(holder="")
+
+
+@contextmanager
+def _advisory_lock() -> Iterator[bool]:
+    """On PostgreSQL, beside the lease: it outlasts one that expired under a slow pass,
+    and is gone with the connection of a dead one."""
+    if connection.vendor != "postgresql":
+        yield True
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
+        (is_held,) = cursor.fetchone()
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
+
+
+def _take_lease(holder: str) -> int | None:
+    now = timezone.now()
+    # A lease longer than any is of a clock that was set back since.
+    over = Q(expires_at__lt=now) | Q(expires_at__gt=now + 2 * LEASE)
+    free = Q(holder="") | over
+    mine = PassLease.objects.filter(free, id=1, wakes__gt=F("served"))
+    if mine.update(holder=holder, expires_at=now + LEASE) != 1:
+        return None
+    return PassLease.objects.values_list("wakes", flat=True).get(id=1)
+
+
+SILENCE_TEXT = (
+    f"No scheduling pass was made for {SILENCE.seconds} s. An operator should see "
+    "whether the cluster (manage.py cluster) runs."
+)
+
+
+def is_silent() -> bool:
+    """Whether a wake stands that nobody served for too long."""
+    unserved = PassLease.objects.filter(wakes__gt=F("served"))
+    return unserved.filter(woken_at__lt=timezone.now() - SILENCE).exists()
+
+
+def tell_of_silence() -> None:
+    """Where wakes are not served, say so on the jobs that wait. For the supervisor to
+    call: it is another process than the cluster, which would say it itself."""
+    if is_silent():
+        ready = Job.objects.ready(timezone.now())
+        ids = list(ready.values_list("pk", flat=True)[:MOST_TOLD])
+        lifecycle.explain_waits(ids, WaitReason.SCHEDULER_DOWN, SILENCE_TEXT)

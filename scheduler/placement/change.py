@@ -11,6 +11,7 @@ from scheduler.placement.terms import SLACK_S, Request
 # To drop a wish counts as much as to halve a number.
 DROPPED = 0.5
 LEAST_TIMEOUT_S = 60
+MOST_SIZES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +62,13 @@ def _candidates(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]
 
 
 def _less_vram(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
-    """What the GPUs of some node still have, each of as many as are asked for."""
+    """What some GPU still has: one of these is the most that would do."""
     if not request.min_vram_mb or not request.gpu_count:
         return
-    for node in walk.board.nodes.values():
-        free = sorted((state.now.free_mb for state in node.gpus), reverse=True)
-        able = free[request.gpu_count - 1 : request.gpu_count]
-        for free_mb in able:
-            if 0 < free_mb < request.min_vram_mb:
-                loss = 1 - free_mb / request.min_vram_mb
-                yield loss, "min_vram_mb", free_mb
+    free = {state.now.free_mb for state in walk.board.gpus.values()}
+    less = sorted((mb for mb in free if 0 < mb < request.min_vram_mb), reverse=True)
+    for free_mb in less[:MOST_SIZES]:
+        yield 1 - free_mb / request.min_vram_mb, "min_vram_mb", free_mb
 
 
 def _shorter(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:

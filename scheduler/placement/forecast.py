@@ -47,19 +47,22 @@ def explain(snapshot: Snapshot, lanes: Sequence[Lane], job_id: str) -> Explanati
     mine = _find(lanes, job_id)
     place = _place(snapshot, lanes, mine)
     walk = Walk(snapshot, lanes, reservations=snapshot.reservations)
+    request = lanes[mine[0]].request
+    first: tuple[int, Wait] | None = None
     for index, position in walk.turns():
-        request = lanes[index].request
         if index != mine[0]:
             walk.step(index, position)
             continue
         lines = explain_lines(walk.board, request)
         change = smallest_change(walk, request) if position == mine[1] else None
         step = walk.step(index, position)
+        if isinstance(step.decision, Wait) and first is None:
+            first = position, step.decision
         ends_here = isinstance(step.decision, Wait) and step.reservation is None
         if position == mine[1] or ends_here:
             return Explanation(
                 place=place,
-                decision=_said(step, mine[1]),
+                decision=_said(step, first, mine[1]),
                 lines=lines,
                 expected=_expected(snapshot, lanes, mine, place, step),
                 change=change if _may_help(step.decision) else None,
@@ -93,19 +96,17 @@ def _may_help(decision: Placement | Wait) -> bool:
     )
 
 
-def _said(step: Step, position: int) -> Placement | Wait:
+def _said(
+    step: Step, first: tuple[int, Wait] | None, position: int
+) -> Placement | Wait:
     """Of a job behind the first that waits in its lane: it waits for that one."""
-    if step.position == position or isinstance(step.decision, Placement):
+    if first is None or first[0] == position:
         return step.decision
-    ahead = position - step.position
+    ahead = position - first[0]
     jobs = "A job" if ahead == 1 else f"{ahead} jobs"
     verb = "asks" if ahead == 1 else "ask"
-    text = f"{jobs} ahead of it {verb} for the same. The first waits: "
-    return Wait(
-        request=step.decision.request,
-        reason=WaitReason.PRIORITY,
-        text=text + step.decision.text,
-    )
+    text = f"{jobs} ahead of it {verb} for the same. The first waits: {first[1].text}"
+    return Wait(request=first[1].request, reason=WaitReason.PRIORITY, text=text)
 
 
 def _expected(

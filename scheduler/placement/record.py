@@ -73,10 +73,9 @@ def digest(text: str) -> str:
 def load(text: str) -> tuple[Snapshot, list[Lane]]:
     """What `dump` wrote. Raises ValueError for another version."""
     data = json.loads(text)
-    if data.get("version") != VERSION:
-        raise ValueError(
-            f"This decision was recorded in version {data.get('version')}."
-        )
+    version = data.get("version") if isinstance(data, dict) else None
+    if version != VERSION:
+        raise ValueError(f"The record is of version {version}, this reads {VERSION}.")
     requests = [_request(row) for row in data["requests"]]
     lanes = [
         Lane(

@@ -5,7 +5,7 @@ IntegrityError, rolled back whole, and the job stays queued.
 """
 
 from scheduler.reservation.asking import consider, explain, never
-from scheduler.reservation.decisions import replay
+from scheduler.reservation.decisions import Replay, replay
 from scheduler.reservation.holding import (
     BY,
     ReservationLost,
@@ -21,6 +21,7 @@ from scheduler.reservation.waking import is_silent, tell_of_silence, wake
 __all__ = [
     "BY",
     "SILENCE",
+    "Replay",
     "ReservationLost",
     "consider",
     "explain",

@@ -41,7 +41,8 @@ def never(job: Job, *, snapshot: Snapshot | None = None) -> str:
 def _over(job: Job, quota: Quota) -> str:
     whose = f"the group {quota.group}" if quota.group else "you"
     if quota.gpus is not None and job.gpu_count > quota.gpus:
-        return f"It asks for {job.gpu_count} GPUs; {whose} may have {quota.gpus}."
+        gpus = "1 GPU" if job.gpu_count == 1 else f"{job.gpu_count} GPUs"
+        return f"It asks for {gpus}; {whose} may have {quota.gpus}."
     vram_mb = job.gpu_count * (job.min_vram_mb or 1)
     if quota.vram_mb is not None and vram_mb > quota.vram_mb:
         return (

@@ -27,17 +27,19 @@ ADVISORY_LOCK = 0x4750554A
 def wake() -> None:
     """Ask for a pass. Wakes coalesce, but none is absorbed by a pass under way.
 
-    The one at work looks again when it is done: only the first wake since asks the
-    cluster, and whoever finds it unserved for too long.
+    While an ask stands the cluster is not asked again: the pass that serves it looks
+    for later wakes when it is done. One that is not served may have been lost.
     """
     now = timezone.now()
     PassLease.objects.get_or_create(id=1)
     lease = PassLease.objects.filter(id=1)
-    is_first = lease.filter(wakes=F("served")).exists()
     first = When(wakes=F("served"), then=Value(now))
     woken_at = Case(first, default=F("woken_at"))
     lease.update(wakes=F("wakes") + 1, woken_at=woken_at)
-    if is_first or lease.filter(woken_at__lt=now - ASK_AGAIN).exists():
+    # Only now, when a pass under way can see this wake: else neither would serve it.
+    is_lost = Q(asked_at__lt=now - ASK_AGAIN) | Q(asked_at__gt=now + ASK_AGAIN)
+    due = lease.filter(Q(asked__lte=F("served")) | is_lost)
+    if due.update(asked=F("wakes"), asked_at=now):
         enqueue("schedule")
 
 

@@ -1,10 +1,13 @@
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
+import time_machine
+from django.utils import timezone
 from rest_framework.test import APIClient
 
-from jobs.models import AuditRecord, Job, JobEvent, User
+from jobs.models import AuditRecord, Job, JobEvent, Quota, User
 from scheduler.models import GPU, PassLease
 from tests.asserts import assert_problem
 from tests.factories import IMAGE, make_job
@@ -24,7 +27,12 @@ def test_now(api: Api, alice: User, gpu: GPU) -> None:
     answer = api(alice).post(DRY, spec())
     assert answer.status_code == 200
     body = answer.json()
-    assert (body["outcome"], body["eta"], body["reason"]) == ("now", None, "")
+    assert (body["outcome"], body["eta_certainty"], body["reason"]) == (
+        "now",
+        "now",
+        "",
+    )
+    assert datetime.fromisoformat(body["eta"]) <= timezone.now()
     assert [line["blocked_by"] for line in body["gpus"]] == [""]
 
 
@@ -36,9 +44,63 @@ def test_later_with_the_reason_and_the_numbers(api: Api, alice: User, gpu: GPU) 
     assert "20,480 MiB are used by processes outside" in body["text"]
 
 
-def test_later_since_others_are_ahead(api: Api, alice: User, gpu: GPU) -> None:
-    make_job()
-    assert api(alice).post(DRY, spec()).json()["outcome"] == "later"
+def test_later_since_others_are_ahead_with_the_place_and_the_time(
+    api: Api, alice: User, bob: User, gpu: GPU
+) -> None:
+    make_job(bob, timeout_s=530, grace_s=10)
+    body = api(alice).post(DRY, spec()).json()
+    assert (body["outcome"], body["place_in_line"]) == ("later", 2)
+    assert body["eta_certainty"] == "latest"
+    in_s = (datetime.fromisoformat(body["eta"]) - timezone.now()).total_seconds()
+    assert in_s == pytest.approx(600, abs=60)
+
+
+def test_now_since_those_that_wait_have_a_lower_priority(
+    api: Api, alice: User, bob: User, gpu: GPU
+) -> None:
+    make_job(bob, priority=10)
+    assert api(alice).post(DRY, spec()).json()["outcome"] == "now"
+
+
+def test_behind_ones_own_jobs_that_ask_for_the_same(
+    api: Api, alice: User, gpu: GPU
+) -> None:
+    for _ in range(2):
+        make_job(alice, min_vram_mb=10 * GB)
+    body = api(alice).post(DRY, spec()).json()
+    assert (body["place_in_line"], body["reason"]) == (3, "priority")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"hold": True}, "held"),
+        ({"begin_at": "2027-03-01T00:00:00Z"}, "begin_time"),
+    ],
+)
+def test_later_since_it_would_not_be_in_line(
+    api: Api, alice: User, gpu: GPU, fields: dict[str, Any], reason: str
+) -> None:
+    with time_machine.travel("2027-01-01T00:00:00Z", tick=False):
+        body = api(alice).post(DRY, spec(**fields)).json()
+    assert (body["outcome"], body["reason"]) == ("later", reason)
+    assert (body["place_in_line"], body["eta"]) == (None, None)
+
+
+def test_later_since_it_depends_on_another(api: Api, alice: User, gpu: GPU) -> None:
+    parent = make_job(alice)
+    body = api(alice).post(DRY, spec(depends_on=[str(parent.pk)])).json()
+    assert (body["outcome"], body["reason"]) == ("later", "dependency")
+
+
+def test_never_for_who_may_not_have_as_many(api: Api, alice: User, gpu: GPU) -> None:
+    Quota.objects.create(user=alice, gpus=0)
+    body = api(alice).post(DRY, spec()).json()
+    assert (body["outcome"], body["text"]) == (
+        "never",
+        "It asks for 1 GPU; you may have 0.",
+    )
+    assert_problem(api(alice).post(URL, spec()), 422, "never_fits")
 
 
 def test_never_with_the_numbers(api: Api, alice: User, gpu: GPU) -> None:

@@ -1,15 +1,18 @@
 from collections.abc import Callable
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from jobs.models import Job, User
 from jobs.status import Status
-from scheduler import reservation
-from scheduler.models import GPU
+from scheduler.models import GPU, PassLease
+from scheduler.placement import forecast
+from scheduler.reservation import wake
 from tests.asserts import assert_problem
 from tests.factories import make_job
 from tests.scheduler.factories import GB, hold, make_gpu, make_live_attempt
@@ -73,17 +76,53 @@ def test_one_that_does_not_wait_is_told_so(
     assert answer["text"] == job.reason_text or status in answer["text"]
 
 
-def test_one_that_is_too_far_back_to_be_looked_at_is_told_its_place(
+def test_the_smallest_change_that_would_start_it_now_is_told(
+    api: Api, alice: User, gpu: GPU
+) -> None:
+    hold(make_live_attempt(make_job()), gpu, 10 * GB)
+    Job.objects.update(priority=0)
+    job = make_job(alice, min_vram_mb=16 * GB, share=True)
+    assert api(alice).get(url(job)).json()["change"] == {
+        "field": "min_vram_mb",
+        "before": 16 * GB,
+        "after": 14 * GB,
+        "text": "With min_vram_mb 14,336 it would start now.",
+    }
+
+
+def test_whose_the_foreign_use_is_is_told(api: Api, alice: User, gpu: GPU) -> None:
+    process = {"pid": 77, "user": "ann", "process": "python3", "container": ""}
+    GPU.objects.update(
+        foreign_mb=20 * GB, foreign_processes=[{**process, "used_mb": 20 * GB}]
+    )
+    answer = api(alice).get(url(make_job(alice))).json()
+    assert (answer["reason"], answer["eta"]) == ("foreign_use", None)
+    assert answer["gpus"][0]["foreign_by"] == "python3 of ann, pid 77"
+    assert "outside GPU Jobs (python3 of ann, pid 77)" in answer["text"]
+
+
+def test_one_far_back_is_told_its_place_and_no_time(
     api: Api, alice: User, gpu: GPU, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reservation, "HEAD", 2)
+    monkeypatch.setattr(forecast, "MOST_AHEAD", 2)
     make_job(priority=80)
     jobs = [make_job(alice) for _ in range(3)]
     make_job(priority=10)
     answer = api(alice).get(url(jobs[-1])).json()
     assert (answer["status"], answer["place_in_line"]) == ("queued", 4)
-    assert answer["reason"] == "priority"
-    assert answer["text"].startswith("3 jobs are ahead of it")
+    assert (answer["reason"], answer["eta"]) == ("priority", None)
+    assert answer["text"].startswith("2 jobs ahead of it ask for the same.")
+
+
+def test_where_no_pass_is_made_that_is_the_reason(
+    api: Api, alice: User, gpu: GPU
+) -> None:
+    job = make_job(alice)
+    wake()
+    PassLease.objects.update(woken_at=timezone.now() - timedelta(minutes=1))
+    answer = api(alice).get(url(job)).json()
+    assert (answer["reason"], answer["eta"]) == ("scheduler_down", None)
+    assert "manage.py cluster" in answer["text"]
 
 
 def test_its_queries_do_not_grow_with_the_queue_or_the_cluster(

@@ -19,6 +19,10 @@ class GpuState(models.TextChoices):
     QUARANTINED = "quarantined", "quarantined"
 
 
+# An operator's states, which the supervisor leaves as they are until their time is over.
+OUT_OF_SERVICE = ("draining", "quarantined")
+
+
 class ImageState(models.TextChoices):
     WANTED = "wanted", "wanted"
     PULLING = "pulling", "pulling"
@@ -159,6 +163,12 @@ class Allocation(models.Model):
     def __str__(self) -> str:
         return f"{self.vram_mb} MiB of {self.gpu_id}"
 
+    @property
+    def over_promise_mb(self) -> int:
+        """What a shared attempt uses beyond what it was promised; an exclusive one has
+        the GPU for itself."""
+        return 0 if self.is_exclusive else max(0, self.measured_mb - self.vram_mb)
+
 
 class NodeImage(models.Model):
     """Whether a node has an image, and how far a pull has come (sizes in bytes)."""
@@ -250,6 +260,9 @@ class PassLease(models.Model):
 
     wakes = models.BigIntegerField(default=0)
     served = models.BigIntegerField(default=0)
+    # Up to which wake the cluster was asked for a pass, and when.
+    asked = models.BigIntegerField(default=0)
+    asked_at = models.DateTimeField(null=True, blank=True)
     holder = models.CharField(max_length=32, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     # When the first wake came that is not served yet: silence is counted from here.
@@ -268,6 +281,7 @@ class PassLease(models.Model):
 
 __all__ = [
     "GPU",
+    "OUT_OF_SERVICE",
     "Allocation",
     "DecisionRecord",
     "GpuSample",

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from jobs.status import Phase
+from scheduler.inventory.base import DeviceProcess
 from scheduler.runner.base import ContainerState, Observation
 
 # A launch that was asked for when the GPUs were reserved has this long to show.
 LAUNCH_PATIENCE = timedelta(seconds=30)
+# How many foreign processes of a GPU are told of.
+MOST_STRANGERS = 32
+# An attempt above its promise is told of again when it has grown by so much.
+GROWTH = 1.1
 
 
 class Task(enum.StrEnum):
@@ -142,3 +147,20 @@ def attribute(
     for attempt in unknown:
         ours[attempt] += (rest - foreign) // len(unknown)
     return Use(foreign_mb=foreign, measured_mb=ours)
+
+
+def strangers(
+    processes: Iterable[tuple[str | None, DeviceProcess]],
+) -> list[DeviceProcess]:
+    """The foreign ones of `processes` (pairs as above), the largest first."""
+    foreign = [process for attempt, process in processes if attempt is None]
+    foreign.sort(key=lambda process: (-(process.used_mb or 0), process.pid))
+    return foreign[:MOST_STRANGERS]
+
+
+def is_news(promised_mb: int, told_mb: int | None, measured_mb: int) -> bool:
+    """Whether to tell that an attempt uses more than it was promised; `told_mb` is
+    what was told last."""
+    if measured_mb <= promised_mb:
+        return False
+    return told_mb is None or measured_mb >= told_mb * GROWTH

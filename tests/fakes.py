@@ -8,7 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from jobs.status import Reason
-from scheduler.runner.base import ContainerState, LaunchSpec, Observation, RunnerFault
+from scheduler.runner.base import (
+    ContainerState,
+    LaunchSpec,
+    Observation,
+    Progress,
+    RunnerFault,
+)
 
 
 class FakeRunner:
@@ -23,6 +29,10 @@ class FakeRunner:
         self.deaf: set[str] = set()
         self.stuck: set[str] = set()
         self.holders: dict[int, str] = {}
+        # Containers that are none of ours, by their ids.
+        self.names: dict[str, str] = {}
+        # What a pull tells of itself: bytes done and in all.
+        self.steps: list[tuple[int, int]] = [(0, 480_000_000), (480_000_000,) * 2]
         # What `events` tells, and then its stream ends.
         self.happened: list[tuple[str, str]] = []
         # The next call of a verb raises its fault, before or after its effect.
@@ -38,8 +48,10 @@ class FakeRunner:
         self._fail("has_image", self.faults)
         return image in self.images
 
-    def pull(self, image: str) -> str:
+    def pull(self, image: str, progress: Progress) -> str:
         self._fail("pull", self.faults)
+        for done, total in self.steps:
+            progress(done, total)
         self.images.add(image)
         return f"sha256:{image}"
 
@@ -105,6 +117,11 @@ class FakeRunner:
 
     def holder(self, pid: int) -> str | None:
         return self.holders.get(pid)
+
+    def name_of(self, container_id: str) -> str:
+        self._fail("name_of", self.faults)
+        ours = {o.container_id: o.name for o in self.containers.values()}
+        return {**ours, **self.names}.get(container_id, container_id[:12])
 
     def events(self) -> Iterator[tuple[str, str]]:
         self._fail("events", self.faults)

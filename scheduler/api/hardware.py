@@ -3,11 +3,13 @@
 from typing import Any, TypeVar
 
 from django.db.models import Model, Prefetch, QuerySet
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.api.fields import ENV
 from jobs.api.filters import refuse_unknown
 from jobs.api.views import PAGE_PARAMETERS
 from scheduler.models import GPU, Allocation, Node
@@ -15,10 +17,24 @@ from scheduler.models import GPU, Allocation, Node
 M = TypeVar("M", bound=Model)
 
 
+class ForeignProcessSerializer(serializers.Serializer[Any]):
+    """A process in none of our containers. What is not known is empty, or null."""
+
+    pid = serializers.IntegerField()
+    user = serializers.CharField()
+    process = serializers.CharField()
+    used_mb = serializers.IntegerField(allow_null=True)
+    container = serializers.CharField()
+
+
 class GPUSerializer(serializers.ModelSerializer[GPU]):
+    """MiB. `over_promise_mb` is what shared attempts use beyond their promise."""
+
     node = serializers.CharField(source="node.name")
     usable_mb = serializers.IntegerField(read_only=True)
     promised_mb = serializers.SerializerMethodField()
+    over_promise_mb = serializers.SerializerMethodField()
+    foreign_processes = ForeignProcessSerializer(many=True)
 
     class Meta:
         model = GPU
@@ -29,14 +45,17 @@ class GPUSerializer(serializers.ModelSerializer[GPU]):
             "node",
             "state",
             "state_reason",
+            "state_until",
             "is_present",
             "total_mb",
             "reserved_mb",
             "headroom_mb",
             "usable_mb",
             "promised_mb",
+            "over_promise_mb",
             "used_mb",
             "foreign_mb",
+            "foreign_processes",
             "utilisation",
             "temperature",
             "power_w",
@@ -46,11 +65,31 @@ class GPUSerializer(serializers.ModelSerializer[GPU]):
     def get_promised_mb(self, gpu: GPU) -> int:
         return sum(allocation.vram_mb for allocation in gpu.allocations.all())
 
+    def get_over_promise_mb(self, gpu: GPU) -> int:
+        return sum(allocation.over_promise_mb for allocation in gpu.allocations.all())
+
+
+@extend_schema_field(ENV)
+class LabelsField(serializers.JSONField):
+    pass
+
 
 class NodeSerializer(serializers.ModelSerializer[Node]):
+    labels = LabelsField()
+
     class Meta:
         model = Node
-        fields = ["name", "state", "heartbeat_at", "cpus", "memory_mb", "reports"]
+        fields = [
+            "name",
+            "state",
+            "state_reason",
+            "state_until",
+            "labels",
+            "heartbeat_at",
+            "cpus",
+            "memory_mb",
+            "reports",
+        ]
 
 
 class StrictList(ListAPIView[M]):

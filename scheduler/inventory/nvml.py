@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pynvml
@@ -105,46 +105,83 @@ def _initialise() -> None:
     pynvml.nvmlInit()
 
 
-def _handles() -> Iterator[tuple[int, str, Any]]:
-    """Index, UUID and handle of each GPU that can be asked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A whole card, or in MIG mode one of its instances: a GPU of its own."""
+
+    index: int
+    uuid: str
+    handle: Any
+    card: Any
+
+
+def _found() -> Iterator[_Found]:
+    """Each GPU that can be asked. A card in MIG mode itself runs nothing."""
     for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        with suppress(pynvml.NVMLError):
+            card = pynvml.nvmlDeviceGetHandleByIndex(index)
+            if _is_split(card):
+                yield from _instances(index, card)
+            else:
+                uuid = pynvml.nvmlDeviceGetUUID(card)
+                yield _Found(index=index, uuid=uuid, handle=card, card=card)
+
+
+def _is_split(card: Any) -> bool:
+    try:
+        current, _ = pynvml.nvmlDeviceGetMigMode(card)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _instances(index: int, card: Any) -> Iterator[_Found]:
+    for slot in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(card)):
+        with suppress(pynvml.NVMLError):  # most slots are empty
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card, slot)
             uuid = pynvml.nvmlDeviceGetUUID(handle)
-        except pynvml.NVMLError:
-            continue
-        yield index, uuid, handle
+            # Shown only, and unlike that of any card: 203 is slot 3 of GPU 1.
+            shown = 100 * (index + 1) + slot
+            yield _Found(index=shown, uuid=uuid, handle=handle, card=card)
 
 
 def _devices() -> list[Device]:
-    handles = list(_handles())
-    peers = _nvlink_peers({uuid: handle for _, uuid, handle in handles})
-    found = []
-    for index, uuid, handle in handles:
+    found = list(_found())
+    # An instance reaches no other GPU, whatever links its card has.
+    whole = [each for each in found if each.handle is each.card]
+    peers = _nvlink_peers({each.uuid: each.handle for each in whole})
+    devices = []
+    for each in found:
         with suppress(pynvml.NVMLError):
-            found.append(_device(index, uuid, handle, peers.get(uuid, ())))
-    return found
+            devices.append(_device(each, peers.get(each.uuid, ())))
+    return devices
 
 
-def _device(index: int, uuid: str, handle: Any, peers: tuple[str, ...]) -> Device:
-    total, reserved, _ = _memory(handle)
+def _device(found: _Found, peers: tuple[str, ...]) -> Device:
+    total, reserved, _ = _memory(found.handle)
     return Device(
-        uuid=uuid,
-        index=index,
-        name=pynvml.nvmlDeviceGetName(handle),
+        uuid=found.uuid,
+        index=found.index,
+        name=_name(found),
         total_mb=total // MIB,
         reserved_mb=_whole_mb(reserved),
-        pci_bus_id=_bus_id(pynvml.nvmlDeviceGetPciInfo(handle)),
+        pci_bus_id=_bus_id(pynvml.nvmlDeviceGetPciInfo(found.card)),
         nvlink_peers=peers,
     )
 
 
+def _name(found: _Found) -> str:
+    with suppress(pynvml.NVMLError):
+        return str(pynvml.nvmlDeviceGetName(found.handle))
+    return f"{pynvml.nvmlDeviceGetName(found.card)} MIG"
+
+
 def _samples() -> list[DeviceSample]:
-    found = []
-    for _, uuid, handle in _handles():
+    samples = []
+    for found in _found():
         with suppress(pynvml.NVMLError):
-            found.append(_sample(uuid, handle))
-    return found
+            samples.append(_sample(found.uuid, found.handle))
+    return samples
 
 
 def _sample(uuid: str, handle: Any) -> DeviceSample:

@@ -104,5 +104,15 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(fields=["at"], name="decision_at")],
             },
         ),
+        migrations.AddField(
+            model_name="passlease",
+            name="asked",
+            field=models.BigIntegerField(default=0),
+        ),
+        migrations.AddField(
+            model_name="passlease",
+            name="asked_at",
+            field=models.DateTimeField(blank=True, null=True),
+        ),
         resume(),
     ]

@@ -5,13 +5,16 @@ in memory: whatever is asked is answered by looking.
 """
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from jobs.status import Reason
+
+# Told of a pull: the bytes that are here, of how many are known of so far.
+Progress = Callable[[int, int], None]
 
 
 def boot_id() -> str:
@@ -81,15 +84,21 @@ class RunnerFault(Exception):
         self.reason = reason
 
 
+class RateLimited(RunnerFault):
+    """A registry wants to be left alone for a while."""
+
+
 class Runner(Protocol):
     def has_image(self, image: str) -> bool:
         """Whether a launch would find the image without a pull."""
         ...
 
-    def pull(self, image: str) -> str:
+    def pull(self, image: str, progress: Progress) -> str:
         """Fetch the image and return its digest; may take long, never in a task.
 
-        Raises RunnerFault: image_not_found, image_auth, registry_unreachable.
+        `progress` is called from this thread, over all layers. Raises RunnerFault:
+        image_not_found, image_auth, registry_unreachable (RateLimited is one of
+        these), disk_full, daemon_fault.
         """
         ...
 
@@ -124,6 +133,10 @@ class Runner(Protocol):
 
     def holder(self, pid: int) -> str | None:
         """The id of the container that a process of the host belongs to, if any."""
+        ...
+
+    def name_of(self, container_id: str) -> str:
+        """What people call a container that `holder` gave; ours or not."""
         ...
 
     def events(self) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from scheduler.runner.base import (
     ContainerState,
     LaunchSpec,
     Observation,
+    Progress,
     RunnerFault,
     boot_id,
 )
@@ -50,7 +51,7 @@ class ProcessRunner:
         """A process has no image: the programs of the host are there."""
         return True
 
-    def pull(self, image: str) -> str:
+    def pull(self, image: str, progress: Progress) -> str:
         return ""
 
     def launch(self, spec: LaunchSpec) -> Observation:
@@ -192,6 +193,9 @@ class ProcessRunner:
                 if _read(path).get("pid") == session:
                     return path.parent.name
         return None
+
+    def name_of(self, container_id: str) -> str:
+        return container_id
 
     def events(self) -> Iterator[tuple[str, str]]:
         """Nothing tells of processes that are not our children: there are none."""

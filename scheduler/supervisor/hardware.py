@@ -1,8 +1,10 @@
 """A node's GPUs: the inventory becomes rows, and what is used is told apart."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -21,7 +23,10 @@ from scheduler.inventory.base import (
 from scheduler.inventory.nvml import NvmlInventory
 from scheduler.inventory.simulated import SimulatedInventory
 from scheduler.models import GPU, Allocation, GpuSample, Node
-from scheduler.reconcile import Use, attribute
+from scheduler.reconcile import Use, attribute, strangers
+from scheduler.runner.base import Runner
+from scheduler.supervisor.promises import raise_peak
+from scheduler.supervisor.strangers import Strangers
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +47,11 @@ def node_inventory() -> Inventory:
 class Hardware:
     """Keeps GPU rows true. Each look returns whether the scheduler should look too."""
 
-    def __init__(
-        self, node: Node, inventory: Inventory, holder: Callable[[int], str | None]
-    ) -> None:
+    def __init__(self, node: Node, inventory: Inventory, runner: Runner) -> None:
         self._node = node
         self._inventory = inventory
-        self._holder = holder
+        self._runner = runner
+        self._strangers = Strangers(runner)
         self.report = ""
 
     def sync(self) -> bool:
@@ -121,28 +125,39 @@ class Hardware:
         self, gpu: GPU, sample: DeviceSample, attempts: dict[str, Attempt]
     ) -> bool:
         live = list(Allocation.objects.live().filter(gpu=gpu))
-        owners = (
-            (self._owner(p.pid, attempts), _mb(p.used_mb)) for p in sample.processes
-        )
+        holders = {p.pid: self._runner.holder(p.pid) for p in sample.processes}
+        owned = [
+            (_owner(holders[p.pid], attempts), replace(p, used_mb=_mb(p.used_mb)))
+            for p in sample.processes
+        ]
         promised = sum(allocation.vram_mb for allocation in live)
-        use = attribute(sample.used_mb or 0, owners, promised)
-        seen = {
+        sizes = ((attempt, process.used_mb) for attempt, process in owned)
+        use = attribute(sample.used_mb or 0, sizes, promised)
+        foreign = [
+            self._strangers.describe(process, holders[process.pid])
+            for process in strangers(owned)
+        ]
+        self._write_use(gpu, sample, use, foreign)
+        self._measure(gpu, sample, live, use)
+        return abs(use.foreign_mb - gpu.foreign_mb) >= NOTABLE_MB
+
+    def _write_use(
+        self, gpu: GPU, sample: DeviceSample, use: Use, foreign: list[dict[str, Any]]
+    ) -> None:
+        seen: dict[str, Any] = {
             "used_mb": sample.used_mb,
+            "foreign_mb": use.foreign_mb,
             "utilisation": sample.utilisation,
             "temperature": sample.temperature,
             "power_w": sample.power_w,
         }
+        changed = {"foreign_processes": foreign}
+        if foreign == gpu.foreign_processes:
+            changed = {}
         GPU.objects.filter(pk=gpu.pk).update(
-            **seen, foreign_mb=use.foreign_mb, sampled_at=timezone.now()
+            **seen, **changed, sampled_at=timezone.now()
         )
-        GpuSample.objects.create(gpu=gpu, foreign_mb=use.foreign_mb, **seen)
-        self._measure(gpu, sample, live, use)
-        return abs(use.foreign_mb - gpu.foreign_mb) >= NOTABLE_MB
-
-    def _owner(self, pid: int, attempts: dict[str, Attempt]) -> str | None:
-        container = self._holder(pid)
-        attempt = attempts.get(container) if container else None
-        return str(attempt.pk) if attempt else None
+        GpuSample.objects.create(gpu=gpu, **seen)
 
     def _measure(
         self, gpu: GPU, sample: DeviceSample, live: Iterable[Allocation], use: Use
@@ -156,13 +171,12 @@ class Hardware:
                 used_mb=measured,
                 utilisation=sample.utilisation,
             )
-            self._raise_peak(allocation, gpu.uuid, measured)
+            raise_peak(allocation, gpu.uuid, measured)
 
-    def _raise_peak(self, allocation: Allocation, uuid: str, measured: int) -> None:
-        attempt = allocation.attempt
-        if measured > attempt.peak_vram_mb.get(uuid, 0):
-            attempt.peak_vram_mb[uuid] = measured
-            attempt.save(update_fields=["peak_vram_mb"])
+
+def _owner(container: str | None, attempts: dict[str, Attempt]) -> str | None:
+    attempt = attempts.get(container) if container else None
+    return str(attempt.pk) if attempt else None
 
 
 def _is_sound(device: Device) -> bool:

@@ -19,7 +19,7 @@ from jobs.models import Attempt, Job
 from jobs.status import Phase, Reason, Status
 from scheduler.execution import BY
 from scheduler.inventory.base import Inventory
-from scheduler.models import Node, NodeState
+from scheduler.models import OUT_OF_SERVICE, Node, NodeState
 from scheduler.queue import enqueue
 from scheduler.reconcile import Ask, Known, Task, leftovers, reconcile
 from scheduler.reservation import tell_of_silence, wake
@@ -33,6 +33,7 @@ from scheduler.runner.base import (
 from scheduler.supervisor.hardware import Hardware
 from scheduler.supervisor.images import Images
 from scheduler.supervisor.logs import LogFollowers
+from scheduler.supervisor.service import bring_back
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class Supervisor:
         self._node, _ = Node.objects.get_or_create(name=settings.NODE_NAME)
         self._woken = threading.Event()
         self._events: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._hardware = Hardware(self._node, inventory, runner.holder)
+        self._hardware = Hardware(self._node, inventory, runner)
         self._images = Images(self._node, runner, self.wake)
         self._followers = LogFollowers(runner, self.wake)
         self._watcher: threading.Thread | None = None
@@ -117,6 +118,7 @@ class Supervisor:
         changed = self._is_due("sync", SYNC_EVERY_S) and self._hardware.sync()
         if self._is_due("sample", SAMPLE_EVERY_S):
             changed |= self._hardware.sample()
+        changed |= bring_back(self._node)
         try:
             self._reconcile()
             changed |= self._images.turn()
@@ -144,15 +146,15 @@ class Supervisor:
 
     def _beat(self, state: NodeState, report: str = "") -> bool:
         """Write the heartbeat; True if the node became ready or ceased to be."""
-        Node.objects.filter(pk=self._node.pk).exclude(state=NodeState.DRAINING).update(
-            state=state
-        )
+        ours = Node.objects.filter(pk=self._node.pk).exclude(state__in=OUT_OF_SERVICE)
+        ours.update(state=state)
+        reports = (report, self._hardware.report, self._images.report)
         Node.objects.filter(pk=self._node.pk).update(
             heartbeat_at=timezone.now(),
             boot_id=boot_id(),
             cpus=os.cpu_count() or 1,
             memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
-            reports=[text for text in (report, self._hardware.report) if text],
+            reports=[text for text in reports if text],
         )
         changed, self._node.state = self._node.state != state, state
         return changed

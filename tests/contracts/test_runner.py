@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobs.status import Reason
+from scheduler.inventory.processes import look_up
 from scheduler.runner.base import (
     ContainerState,
     LaunchSpec,
@@ -133,6 +134,12 @@ class TestEveryRunner:
         ended(runner, spec.name)
         assert runner.launch(spec).state is ContainerState.EXITED
 
+    def test_a_container_is_called_by_its_name(
+        self, runner: Runner, spec: LaunchSpec
+    ) -> None:
+        launched = runner.launch(sh(spec, "sleep 60"))
+        assert runner.name_of(launched.container_id) == spec.name
+
     def test_what_is_not_there_is_not_found(self, runner: Runner) -> None:
         assert runner.observe("gpujob-nothing-1") == []
 
@@ -241,6 +248,14 @@ class TestRealRunners:
             }
 
         until(lambda: holders() == {found.container_id}, "the program to run")
+        (pid,) = (
+            int(proc.name)
+            for proc in Path("/proc").glob("[0-9]*")
+            if _command(proc) == b"sleep\x0012345.5\x00"
+        )
+        assert look_up(pid).process in ("sleep", "busybox")
+        if os.geteuid() == 0:
+            assert look_up(pid).user == "nobody"
         assert runner.holder(1) is None
         assert runner.holder(2**22 + 1) is None
 

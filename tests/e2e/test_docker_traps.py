@@ -304,7 +304,7 @@ class TestStartsAndEnds:
         self, runner: DockerRunner
     ) -> None:
         with pytest.raises(RunnerFault) as caught:
-            runner.pull("127.0.0.1:1/no/such:1")
+            runner.pull("127.0.0.1:1/no/such:1", lambda done, total: None)
         assert caught.value.reason is Reason.REGISTRY_UNREACHABLE
 
 

@@ -15,6 +15,8 @@
  *   fails FIELD CODE           one kind of call answers this NVML error
  *   compute PID MB, graphics PID MB      MB may be N/A
  *   link BUS                   an NVLink to the device with this bus id
+ *   mig_mode ON                the GPU knows of MIG; 1: it is split
+ *   mig SLOT UUID              starts an instance of the last GPU; lines follow as above
  */
 #include <signal.h>
 #include <stdio.h>
@@ -23,6 +25,7 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, INVALID_ARGUMENT = 2, TOO_SMALL = 7, LOST = 15 };
+enum { NOT_FOUND = 6, MIG_SLOTS = 7 };
 enum { MAX_GPUS = 16, MAX_ITEMS = 32, COMPUTE = 0, GRAPHICS = 1 };
 
 typedef unsigned long long u64;
@@ -34,6 +37,10 @@ struct gpu {
     u64 total_mb, reserved_mb, used_mb;
     unsigned utilisation, temperature, power_mw;
     int is_lost, link_count, failure_count;
+    /* Of an instance the handle of its card. */
+    size_t card;
+    int knows_mig, is_split;
+    unsigned slot;
     struct failure failures[MAX_ITEMS];
     struct list processes[2];
 };
@@ -75,7 +82,16 @@ static void read_gpu_line(struct gpu *gpu, const char *word, const char *value) 
     else if (!strcmp(word, "fails")) add_failure(gpu, value);
     else if (!strcmp(word, "compute")) add_process(&gpu->processes[COMPUTE], value);
     else if (!strcmp(word, "graphics")) add_process(&gpu->processes[GRAPHICS], value);
+    else if (!strcmp(word, "mig_mode")) gpu->knows_mig = 1, gpu->is_split = atoi(value);
     else if (!strcmp(word, "link")) strncpy(gpu->links[gpu->link_count++], value, 31);
+}
+
+static void add_instance(struct machine *machine, const char *value) {
+    size_t card = machine->count;
+    struct gpu *gpu = &machine->gpus[machine->count++];
+    while (machine->gpus[card - 1].card) card--;
+    gpu->card = card;
+    sscanf(value, "%u %95s", &gpu->slot, gpu->uuid);
 }
 
 static void read_line(struct machine *machine, const char *word, const char *value) {
@@ -85,7 +101,9 @@ static void read_line(struct machine *machine, const char *word, const char *val
     else if (!strcmp(word, "gpu") && machine->count < MAX_GPUS) {
         struct gpu *gpu = &machine->gpus[machine->count++];
         snprintf(gpu->uuid, sizeof gpu->uuid, "%s", value);
-    } else if (machine->count)
+    } else if (!strcmp(word, "mig") && machine->count && machine->count < MAX_GPUS)
+        add_instance(machine, value);
+    else if (machine->count)
         read_gpu_line(&machine->gpus[machine->count - 1], word, value);
 }
 
@@ -105,7 +123,16 @@ static struct machine *look(void) {
     return &machine;
 }
 
-/* A handle is the index plus one, so that it is never NULL. */
+/* What only a whole card can tell. */
+static int is_of_the_card(const char *field) {
+    const char *fields[] = {"utilisation", "temperature", "power_w", "pci", "nvlink",
+                            "mig_mode", "mig_count", "mig_handle"};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (!strcmp(fields[i], field)) return 1;
+    return 0;
+}
+
+/* A handle is the index in the file plus one, so that it is never NULL. */
 static int ask(void *handle, const char *field, struct gpu **gpu) {
     struct machine *machine = look();
     size_t index = (size_t)handle - 1;
@@ -113,6 +140,7 @@ static int ask(void *handle, const char *field, struct gpu **gpu) {
     if (index >= (size_t)machine->count) return INVALID_ARGUMENT;
     *gpu = &machine->gpus[index];
     if ((*gpu)->is_lost) return LOST;
+    if ((*gpu)->card && is_of_the_card(field)) return NOT_SUPPORTED;
     for (int i = 0; i < (*gpu)->failure_count; i++)
         if (!strcmp((*gpu)->failures[i].field, field)) return (*gpu)->failures[i].code;
     return SUCCESS;
@@ -134,14 +162,43 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) {
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
     struct machine *machine = look();
-    *count = machine->count;
+    *count = 0;
+    for (int i = 0; i < machine->count; i++) *count += !machine->gpus[i].card;
     return machine->fault;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+    struct machine *machine = look();
     struct gpu *gpu;
-    *handle = (void *)(size_t)(index + 1);
+    size_t found = 0;
+    for (int i = 0; i < machine->count && !found; i++)
+        if (!machine->gpus[i].card && !index--) found = i + 1;
+    *handle = (void *)found;
     return ask(*handle, "handle", &gpu);
+}
+
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
+    ASK("mig_mode");
+    if (!gpu->knows_mig) return NOT_SUPPORTED;
+    *current = *pending = gpu->is_split;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) {
+    ASK("mig_count");
+    *count = gpu->knows_mig ? MIG_SLOTS : 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned slot, void **instance) {
+    ASK("mig_handle");
+    struct machine *machine = look();
+    for (int i = 0; i < machine->count; i++)
+        if (machine->gpus[i].card == (size_t)handle && machine->gpus[i].slot == slot) {
+            *instance = (void *)(size_t)(i + 1);
+            return SUCCESS;
+        }
+    return NOT_FOUND;
 }
 
 int nvmlDeviceGetUUID(void *handle, char *text, unsigned size) {

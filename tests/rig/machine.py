@@ -43,6 +43,17 @@ class GpuStart:
     uuids: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandInInstance:
+    """A MIG instance: a part of a GPU that is one of its own."""
+
+    slot: int
+    uuid: str
+    name: str
+    total_mb: int
+    reserved_mb: int
+
+
 @dataclass(slots=True)
 class _Use:
     used_mb: int = 0
@@ -102,6 +113,7 @@ class StandInMachine:
     def reset(self) -> None:
         """Back to idle GPUs, a driver in order and an empty log of starts."""
         self._use = {uuid: _Use() for uuid in self.uuids}
+        self._instances: dict[str, list[StandInInstance]] = {}
         self._directives: list[str] = []
         self._fault.unlink(missing_ok=True)
         self._replace("starts.log", "")
@@ -110,6 +122,29 @@ class StandInMachine:
             for gpu in self.gpus
         ]
         self._replace("gpus.json", json.dumps(table))
+        self._write_nvml()
+
+    def split(self, uuid: str, sizes: dict[int, int]) -> list[StandInInstance]:
+        """Turn MIG mode on, with an instance of so many MiB in each slot named."""
+        [gpu] = [gpu for gpu in self.gpus if gpu.uuid == uuid]
+        made = [
+            StandInInstance(
+                slot=slot,
+                uuid=f"MIG-{gpu.index:08d}-0000-4000-8000-{slot:012d}",
+                name=f"{gpu.name} MIG {total_mb // 1024}gb",
+                total_mb=total_mb,
+                reserved_mb=12,
+            )
+            for slot, total_mb in sizes.items()
+        ]
+        self._instances[uuid] = made
+        self._use |= {instance.uuid: _Use() for instance in made}
+        self.direct(uuid, "mig_mode 1")
+        return made
+
+    def direct(self, uuid: str, line: str) -> None:
+        """A line of the file that libnvidia-ml.c reads, about this GPU."""
+        self._use[uuid].directives.append(line)
         self._write_nvml()
 
     def set_used(self, uuid: str, used_mb: int) -> None:
@@ -146,20 +181,17 @@ class StandInMachine:
         self._direct([])
 
     def lose(self, uuid: str) -> None:
-        self._use[uuid].directives.append("lost")
-        self._write_nvml()
+        self.direct(uuid, "lost")
 
     def not_supported(self, uuid: str, field: str) -> None:
         self.fails(uuid, field, NOT_SUPPORTED)
 
     def fails(self, uuid: str, field: str, code: int = UNKNOWN) -> None:
         """`field` is a name that libnvidia-ml.c gives to ASK."""
-        self._use[uuid].directives.append(f"fails {field} {code}")
-        self._write_nvml()
+        self.direct(uuid, f"fails {field} {code}")
 
     def link(self, uuid: str, bus_id: str) -> None:
-        self._use[uuid].directives.append(f"link {bus_id}")
-        self._write_nvml()
+        self.direct(uuid, f"link {bus_id}")
 
     def starts(self) -> list[GpuStart]:
         """Every start of a container with GPUs, written down by the hook itself."""
@@ -173,21 +205,24 @@ class StandInMachine:
     def _write_nvml(self) -> None:
         lines = [*self._directives]
         for gpu in self.gpus:
-            use = self._use[gpu.uuid]
-            lines += [
-                f"gpu {gpu.uuid}",
-                f"name {gpu.name}",
-                f"bus {gpu.pci_bus_id}",
-                f"total_mb {gpu.total_mb}",
-                f"reserved_mb {gpu.reserved_mb}",
-                f"used_mb {use.used_mb}",
-                "utilisation 7",
-                "temperature 41",
-                "power_mw 25400",
-                *use.processes,
-                *use.directives,
-            ]
+            lines += [f"gpu {gpu.uuid}", f"bus {gpu.pci_bus_id}"]
+            lines += self._told(gpu)
+            lines += ["utilisation 7", "temperature 41", "power_mw 25400"]
+            for instance in self._instances.get(gpu.uuid, []):
+                lines.append(f"mig {instance.slot} {instance.uuid}")
+                lines += self._told(instance)
         self._replace("nvml.txt", "\n".join(lines) + "\n")
+
+    def _told(self, gpu: StandInGpu | StandInInstance) -> list[str]:
+        use = self._use[gpu.uuid]
+        return [
+            f"name {gpu.name}",
+            f"total_mb {gpu.total_mb}",
+            f"reserved_mb {gpu.reserved_mb}",
+            f"used_mb {use.used_mb}",
+            *use.processes,
+            *use.directives,
+        ]
 
     def _replace(self, name: str, text: str) -> None:
         draft = self.folder / f".{name}"

@@ -1,14 +1,20 @@
 """Hardware: the driver's devices become rows, and what is used is told apart."""
 
+import getpass
+import os
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import time_machine
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.models import Attempt, AuditRecord
+from jobs.models import Attempt, AuditRecord, JobEvent
+from jobs.status import Reason
 from scheduler import placement, reservation
 from scheduler.execution import launch
 from scheduler.inventory.base import (
@@ -19,6 +25,7 @@ from scheduler.inventory.base import (
     InventoryUnavailable,
 )
 from scheduler.models import GPU, Allocation, GpuSample, GpuState, Node
+from scheduler.runner.base import RunnerFault
 from scheduler.supervisor.hardware import Hardware
 from tests.fakes import FakeRunner
 from tests.scheduler.factories import GB, make_node, make_reserved
@@ -74,7 +81,7 @@ def inventory() -> FakeInventory:
 
 @pytest.fixture
 def hardware(db: None, inventory: FakeInventory, runner: FakeRunner) -> Hardware:
-    return Hardware(make_node(), inventory, runner.holder)
+    return Hardware(make_node(), inventory, runner)
 
 
 def rows() -> list[tuple[str, int, bool]]:
@@ -82,8 +89,8 @@ def rows() -> list[tuple[str, int, bool]]:
 
 
 def takes_jobs() -> bool:
-    request = placement.Request(job_id="", gpu_count=1)
-    decided = placement.decide(reservation.snapshot(), request)
+    request = placement.Request(gpu_count=1)
+    decided = placement.decide(reservation.load_snapshot(), request)
     return isinstance(decided, placement.Placement)
 
 
@@ -261,6 +268,13 @@ class TestSample:
             see(inventory, used, pid_1=used)
             assert hardware.sample() is told
 
+    def test_our_own_process_is_never_among_the_foreign_ones(
+        self, hardware: Hardware, inventory: FakeInventory, attempt: Attempt
+    ) -> None:
+        see(inventory, 9000, pid_4242=5000, pid_4194305=4000)
+        hardware.sample()
+        assert [p["pid"] for p in foreign()] == [4194305]
+
     def test_a_driver_that_does_not_answer_takes_the_gpus_out(
         self, hardware: Hardware, inventory: FakeInventory
     ) -> None:
@@ -302,3 +316,177 @@ class TestSample:
         hardware.sync()
         assert GpuSample.objects.count() == 2
         assert GpuSample.objects.filter(at__lt=now - timedelta(hours=24)).count() == 0
+
+
+def foreign() -> list[dict[str, Any]]:
+    return list(GPU.objects.get(uuid="GPU-0").foreign_processes)
+
+
+# No process has such a number: the kernel's largest is one less.
+GONE = 2**22 + 1
+
+
+class TestForeignProcesses:
+    def test_whose_it_is_and_what_it_is_called_stand_with_the_gpu(
+        self, hardware: Hardware, inventory: FakeInventory
+    ) -> None:
+        hardware.sync()
+        see(inventory, 3000, **{f"pid_{os.getpid()}": 2900})
+        hardware.sample()
+        assert foreign() == [
+            {
+                "pid": os.getpid(),
+                "user": getpass.getuser(),
+                "process": Path("/proc/self/comm").read_text().strip(),
+                "used_mb": 2900,
+                "container": "",
+            }
+        ]
+        # All that is used is foreign, also what no listed process accounts for.
+        assert GPU.objects.get(uuid="GPU-0").foreign_mb == 3000
+
+    def test_one_that_has_ended_meanwhile_is_a_number_only(
+        self, hardware: Hardware, inventory: FakeInventory
+    ) -> None:
+        hardware.sync()
+        see(inventory, 3000, **{f"pid_{GONE}": None})
+        hardware.sample()
+        nobody = {"user": "", "process": "", "used_mb": None, "container": ""}
+        assert foreign() == [{"pid": GONE, **nobody}]
+
+    def test_the_container_of_somebody_else_is_named(
+        self, hardware: Hardware, inventory: FakeInventory, runner: FakeRunner
+    ) -> None:
+        hardware.sync()
+        runner.holders = {GONE: "a" * 64, GONE + 1: "b" * 64}
+        runner.names = {"a" * 64: "somebodys-notebook"}
+        see(inventory, 3000, **{f"pid_{GONE}": 2000, f"pid_{GONE + 1}": 1000})
+        hardware.sample()
+        told = [process["container"] for process in foreign()]
+        assert told == ["somebodys-notebook", "b" * 12]
+
+    def test_a_runner_that_does_not_answer_leaves_the_short_id_for_now(
+        self, hardware: Hardware, inventory: FakeInventory, runner: FakeRunner
+    ) -> None:
+        hardware.sync()
+        runner.holders, runner.names = {GONE: "a" * 64}, {"a" * 64: "notebook"}
+        runner.faults["name_of"] = RunnerFault(Reason.DAEMON_FAULT, "away")
+        see(inventory, 3000, **{f"pid_{GONE}": 2000})
+        for name in ("a" * 12, "notebook"):
+            hardware.sample()
+            assert foreign()[0]["container"] == name
+
+    def test_a_name_is_asked_for_once(
+        self,
+        hardware: Hardware,
+        inventory: FakeInventory,
+        runner: FakeRunner,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        hardware.sync()
+        asked: list[str] = []
+
+        def name_of(container_id: str) -> str:
+            asked.append(container_id)
+            return "notebook"
+
+        monkeypatch.setattr(runner, "name_of", name_of)
+        runner.holders = {GONE: "a" * 64}
+        see(inventory, 3000, **{f"pid_{GONE}": 2000})
+        for _ in range(3):
+            hardware.sample()
+        assert asked == ["a" * 64]
+
+    def test_of_very_many_the_largest_are_kept(
+        self, hardware: Hardware, inventory: FakeInventory
+    ) -> None:
+        hardware.sync()
+        see(inventory, 9000, **{f"pid_{GONE + n}": n for n in range(100)})
+        hardware.sample()
+        assert [p["used_mb"] for p in foreign()] == list(range(99, 67, -1))
+
+    def test_they_are_written_only_when_they_changed(
+        self, hardware: Hardware, inventory: FakeInventory
+    ) -> None:
+        hardware.sync()
+        see(inventory, 3000, **{f"pid_{GONE}": 2000})
+        for times in (1, 0, 0):
+            with CaptureQueriesContext(connection) as captured:
+                hardware.sample()
+            updates = [q["sql"] for q in captured if q["sql"].startswith("UPDATE")]
+            written = [sql for sql in updates if "foreign_processes" in sql]
+            assert len(written) == times
+
+    def test_when_they_have_gone_none_stand_there(
+        self, hardware: Hardware, inventory: FakeInventory
+    ) -> None:
+        hardware.sync()
+        see(inventory, 3000, **{f"pid_{GONE}": 2000})
+        hardware.sample()
+        see(inventory, 0)
+        hardware.sample()
+        assert foreign() == []
+
+
+def excesses() -> list[tuple[int, int]]:
+    events = JobEvent.objects.filter(event_type="vram_over_promise").order_by("id")
+    return [(e.payload["promised_mb"], e.payload["measured_mb"]) for e in events]
+
+
+class TestPromises:
+    """`attempt` is a shared one that was promised 8 GiB."""
+
+    def use(self, hardware: Hardware, inventory: FakeInventory, *used: int) -> None:
+        for used_mb in used:
+            see(inventory, used_mb, pid_4242=used_mb)
+            hardware.sample()
+
+    def test_one_that_uses_more_is_told_of_on_its_job(
+        self, hardware: Hardware, inventory: FakeInventory, attempt: Attempt
+    ) -> None:
+        self.use(hardware, inventory, 9000)
+        event = JobEvent.objects.get(event_type="vram_over_promise")
+        assert event.job_id == attempt.job_id
+        assert event.payload == {
+            "attempt": 1,
+            "gpu": "GPU-0",
+            "promised_mb": 8 * GB,
+            "measured_mb": 9000,
+        }
+        assert AuditRecord.objects.filter(action="job.vram_over_promise").count() == 1
+
+    def test_within_the_promise_nothing_is_told(
+        self, hardware: Hardware, inventory: FakeInventory, attempt: Attempt
+    ) -> None:
+        self.use(hardware, inventory, 100, 8 * GB)
+        assert excesses() == []
+
+    def test_once_and_again_when_the_peak_has_grown_by_a_tenth(
+        self, hardware: Hardware, inventory: FakeInventory, attempt: Attempt
+    ) -> None:
+        self.use(hardware, inventory, 8000, 9000, 9001, 9500, 4000, 9000, 9899)
+        assert excesses() == [(8 * GB, 9000)]
+        self.use(hardware, inventory, 9900, 10_000)
+        assert excesses() == [(8 * GB, 9000), (8 * GB, 9900)]
+
+    def test_one_that_has_the_gpu_for_itself_can_not_be_over(
+        self, hardware: Hardware, inventory: FakeInventory, runner: FakeRunner
+    ) -> None:
+        hardware.sync()
+        GPU.objects.filter(uuid="GPU-1").update(state=GpuState.DRAINING)
+        attempt = make_reserved()
+        launch(str(attempt.pk))
+        runner.holders[4242] = runner.containers[attempt.container_name].container_id
+        # More than is usable: the driver's reserve is not among it.
+        self.use(hardware, inventory, 24 * GB)
+        assert excesses() == []
+        attempt.refresh_from_db()
+        assert attempt.peak_vram_mb == {"GPU-0": 24 * GB}
+
+    def test_a_later_attempt_of_the_job_is_told_of_anew(
+        self, hardware: Hardware, inventory: FakeInventory, attempt: Attempt
+    ) -> None:
+        self.use(hardware, inventory, 9000)
+        Attempt.objects.update(number=2, peak_vram_mb={})
+        self.use(hardware, inventory, 9000)
+        assert excesses() == [(8 * GB, 9000)] * 2

@@ -195,6 +195,98 @@ def test_a_machine_without_links_has_no_peers(inventory: NvmlInventory) -> None:
     assert {device.nvlink_peers for device in inventory.devices()} == {()}
 
 
+class TestMig:
+    """A card that is split: its instances are the GPUs, and it is none itself."""
+
+    def test_instances_are_listed_as_gpus_and_their_card_is_not(
+        self, machine: StandInMachine, inventory: NvmlInventory
+    ) -> None:
+        first, second, third, fourth = machine.gpus
+        small, large = machine.split(second.uuid, {0: 4_864, 3: 9_856})
+
+        listed = {d.uuid: d for d in inventory.devices()}
+
+        assert list(listed) == [
+            first.uuid,
+            small.uuid,
+            large.uuid,
+            third.uuid,
+            fourth.uuid,
+        ]
+        found = listed[large.uuid]
+        assert found.uuid.startswith("MIG-")
+        assert (found.index, found.name) == (203, large.name)
+        assert (found.total_mb, found.reserved_mb) == (9_856, 12)
+        assert found.pci_bus_id == second.pci_bus_id
+        assert listed[third.uuid].index == 2
+
+    def test_each_is_sampled_for_itself_without_what_only_a_card_tells(
+        self, machine: StandInMachine, inventory: NvmlInventory
+    ) -> None:
+        small, large = machine.split(machine.uuids[0], {0: 4_864, 1: 9_856})
+        machine.set_used(large.uuid, 3_000)
+        machine.add_process(large.uuid, 4242, 2_900)
+
+        assert sample_of(inventory, large.uuid) == DeviceSample(
+            uuid=large.uuid,
+            used_mb=3_000,
+            utilisation=None,
+            temperature=None,
+            power_w=None,
+            processes=(DeviceProcess(pid=4242, used_mb=2_900),),
+        )
+        assert sample_of(inventory, small.uuid).used_mb == 0
+        assert machine.uuids[0] not in [s.uuid for s in inventory.sample()]
+
+    def test_one_without_instances_offers_nothing(
+        self, machine: StandInMachine, inventory: NvmlInventory
+    ) -> None:
+        machine.split(machine.uuids[0], {})
+        assert [d.uuid for d in inventory.devices()] == machine.uuids[1:]
+
+    def test_a_card_that_could_be_split_and_is_not_is_one_gpu(
+        self, machine: StandInMachine, inventory: NvmlInventory
+    ) -> None:
+        machine.direct(machine.uuids[0], "mig_mode 0")
+        assert [d.uuid for d in inventory.devices()] == machine.uuids
+
+    @pytest.mark.parametrize("code", [3, FUNCTION_NOT_FOUND])
+    def test_a_driver_that_knows_nothing_of_it_lists_cards(
+        self, machine: StandInMachine, inventory: NvmlInventory, code: int
+    ) -> None:
+        machine.fails(machine.uuids[0], "mig_mode", code)
+        assert [d.uuid for d in inventory.devices()] == machine.uuids
+
+    def test_one_that_can_not_say_is_left_out_as_any_that_can_not_be_asked(
+        self, machine: StandInMachine, inventory: NvmlInventory
+    ) -> None:
+        machine.fails(machine.uuids[0], "mig_mode")
+        assert [d.uuid for d in inventory.devices()] == machine.uuids[1:]
+
+    def test_an_instance_has_no_peers_whatever_links_its_card_has(
+        self, machine: StandInMachine, inventory: NvmlInventory
+    ) -> None:
+        first, second, third, _ = machine.gpus
+        machine.link(first.uuid, second.pci_bus_id)
+        machine.link(second.uuid, first.pci_bus_id)
+        machine.link(second.uuid, third.pci_bus_id)
+        machine.link(third.uuid, second.pci_bus_id)
+        (instance,) = machine.split(first.uuid, {0: 4_864})
+
+        peers = {device.uuid: device.nvlink_peers for device in inventory.devices()}
+
+        assert peers[instance.uuid] == ()
+        assert peers[second.uuid] == (third.uuid,)
+
+    def test_one_that_does_not_tell_its_name_is_called_after_its_card(
+        self, machine: StandInMachine, inventory: NvmlInventory
+    ) -> None:
+        gpu = machine.gpus[0]
+        (instance,) = machine.split(gpu.uuid, {0: 4_864})
+        machine.not_supported(instance.uuid, "name")
+        assert inventory.devices()[0].name == f"{gpu.name} MIG"
+
+
 def test_a_missing_library_says_what_to_install(tmp_path: Path) -> None:
     env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     inventory = NvmlInventory(env=env)

@@ -21,11 +21,19 @@ def test_a_node_is_shown_with_what_stands_in_its_way(
         heartbeat_at=datetime(2026, 11, 30, 12, tzinfo=UTC),
         memory_mb=64_000,
         reports=["the daemon does not answer"],
+        state="draining",
+        state_reason="a new fan comes",
+        state_by="olga@example.org",
+        state_until=datetime(2026, 12, 1, 8, tzinfo=UTC),
+        labels={"gpu": "a100"},
     )
     (shown,) = api(alice).get(url).json()["results"]
     assert shown == {
         "name": "gauss",
-        "state": "up",
+        "state": "draining",
+        "state_reason": "a new fan comes",
+        "state_until": "2026-12-01T08:00:00Z",
+        "labels": {"gpu": "a100"},
         "heartbeat_at": "2026-11-30T12:00:00Z",
         "cpus": 8,
         "memory_mb": 64_000,

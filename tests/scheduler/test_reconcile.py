@@ -6,7 +6,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.status import Phase
-from scheduler.reconcile import Ask, Known, Task, Use, attribute, leftovers, reconcile
+from scheduler.inventory.base import DeviceProcess
+from scheduler.reconcile import (
+    MOST_STRANGERS,
+    Ask,
+    Known,
+    Task,
+    Use,
+    attribute,
+    is_news,
+    leftovers,
+    reconcile,
+    strangers,
+)
 from scheduler.runner.base import ContainerState, Observation
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -238,3 +250,49 @@ def test_what_is_used_is_told_apart(
     used: int, processes: list[tuple[str | None, int | None]], promised: int, use: Use
 ) -> None:
     assert attribute(used, processes, promised) == use
+
+
+def on_gpu(
+    *processes: tuple[str | None, int, int | None],
+) -> list[tuple[str | None, DeviceProcess]]:
+    return [(who, DeviceProcess(pid=pid, used_mb=mb)) for who, pid, mb in processes]
+
+
+class TestStrangers:
+    def test_those_in_our_containers_are_none(self) -> None:
+        assert strangers(on_gpu(("a", 1, 100), ("b", 2, None))) == []
+
+    def test_the_largest_come_first_and_those_of_unknown_size_last(self) -> None:
+        told = strangers(
+            on_gpu((None, 5, None), (None, 4, 10), ("a", 3, 99), (None, 2, 10))
+            + on_gpu((None, 1, 500))
+        )
+        assert [(p.pid, p.used_mb) for p in told] == [
+            (1, 500),
+            (2, 10),
+            (4, 10),
+            (5, None),
+        ]
+
+    def test_of_many_the_largest_are_told(self) -> None:
+        many = on_gpu(*[(None, pid, pid) for pid in range(1, 101)])
+        told = strangers(many)
+        assert len(told) == MOST_STRANGERS
+        assert {p.pid for p in told} == set(range(69, 101))
+
+
+@pytest.mark.parametrize(
+    ("promised", "told", "measured", "news"),
+    [
+        (1000, None, 1000, False),
+        (1000, None, 1001, True),
+        (1000, 1001, 1050, False),
+        (1000, 2000, 2199, False),
+        (1000, 2000, 2200, True),
+        (1000, 2000, 1500, False),
+    ],
+)
+def test_an_attempt_above_its_promise_is_news_once_and_when_it_has_grown(
+    promised: int, told: int | None, measured: int, news: bool
+) -> None:
+    assert is_news(promised, told, measured) is news

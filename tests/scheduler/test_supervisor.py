@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,12 +16,12 @@ from django.db import OperationalError, connections
 from django.utils import timezone
 
 from jobs import lifecycle
-from jobs.models import Attempt, Job, JobEvent
+from jobs.models import Attempt, AuditRecord, Job, JobEvent
 from jobs.status import Reason
 from scheduler.execution import collect, launch, launch_spec
 from scheduler.inventory.base import InventoryFault, InventoryUnavailable
 from scheduler.inventory.simulated import SimulatedInventory
-from scheduler.models import GPU, Node, NodeState, PassLease
+from scheduler.models import GPU, GpuState, Node, NodeState, PassLease
 from scheduler.runner.base import RunnerFault
 from scheduler.supervisor import AlreadySupervised, Supervisor, loop, the_only_one
 from tests.factories import IMAGE, make_job
@@ -108,13 +108,29 @@ class TestTheNode:
         assert (asked("collect"), holds(attempt)) == ([], True)
         assert node().state == NodeState.JOINING
 
-    def test_one_that_is_draining_stays_so(
+    @pytest.mark.parametrize("state", [NodeState.DRAINING, NodeState.QUARANTINED])
+    def test_one_that_an_operator_took_out_stays_so(
+        self, supervisor: Supervisor, runner: FakeRunner, state: str
+    ) -> None:
+        Node.objects.update(state=state, state_reason="fan 2 stalls", state_by="olga")
+        supervisor.turn()
+        assert (node().state, node().state_reason) == (state, "fan 2 stalls")
+        assert node().reports == []
+
+    def test_a_full_disk_stands_in_its_reports(
         self, supervisor: Supervisor, runner: FakeRunner
     ) -> None:
-        Node.objects.update(state=NodeState.DRAINING)
+        runner.faults["pull"] = RunnerFault(Reason.DISK_FULL, "make room")
+        make_job(image="lab/large:1")
         supervisor.turn()
-        assert node().state == NodeState.DRAINING
-        assert node().reports == []
+        until(lambda: "pull" not in runner.faults)
+
+        def told() -> bool:
+            supervisor.turn()
+            said = ["Image lab/large:1 can not be pulled: make room"]
+            return bool(node().reports == said)
+
+        until(told)
 
     def test_a_driver_that_does_not_answer_is_reported_and_keeps_no_job_from_its_end(
         self, supervisor: Supervisor, runner: FakeRunner, clock: Clock
@@ -133,6 +149,70 @@ class TestTheNode:
         assert asked("collect") == [ids(attempt)]
         assert node().state == NodeState.UP
         assert node().reports == [str(away)]
+
+
+NOW = timezone.now()
+AN_HOUR = timedelta(hours=1)
+
+
+class TestOutOfServiceForATime:
+    def take_out(self, model: type[Any], state: str) -> None:
+        model.objects.update(
+            state=state,
+            state_reason="fan 2 stalls",
+            state_by="olga",
+            state_until=NOW + AN_HOUR,
+        )
+
+    def turn_at(self, supervisor: Supervisor, at: datetime) -> None:
+        with time_machine.travel(at, tick=False):
+            supervisor.turn()
+
+    @pytest.mark.parametrize("state", [NodeState.DRAINING, NodeState.QUARANTINED])
+    def test_a_node_comes_back_at_its_time_and_no_sooner(
+        self, supervisor: Supervisor, state: str
+    ) -> None:
+        self.take_out(Node, state)
+        self.turn_at(supervisor, NOW + AN_HOUR - timedelta(seconds=1))
+        assert node().state == state
+        before = PassLease.objects.get().wakes
+        self.turn_at(supervisor, NOW + AN_HOUR)
+        found = node()
+        assert (found.state, found.state_reason, found.state_by) == ("up", "", "")
+        assert found.state_until is None
+        assert PassLease.objects.get().wakes == before + 1
+        record = AuditRecord.objects.get(action="node.changed")
+        assert (record.target, record.actor) == ("gauss", "supervisor on gauss")
+        assert record.details["state"] == "joining"
+
+    @pytest.mark.parametrize("state", [GpuState.DRAINING, GpuState.QUARANTINED])
+    def test_so_does_a_gpu(self, supervisor: Supervisor, state: str) -> None:
+        self.take_out(GPU, state)
+        GPU.objects.exclude(index=2).update(state_until=None)
+        self.turn_at(supervisor, NOW + AN_HOUR)
+        gpu = GPU.objects.get(index=2)
+        assert (gpu.state, gpu.state_reason, gpu.state_by) == ("enabled", "", "")
+        assert GPU.objects.filter(state=state).count() == 3
+        record = AuditRecord.objects.get(action="gpu.changed")
+        assert (record.target, record.details["state"]) == (gpu.uuid, "enabled")
+
+    def test_another_nodes_are_its_own_supervisors_to_bring_back(
+        self, supervisor: Supervisor
+    ) -> None:
+        euler = Node.objects.create(name="euler")
+        GPU.objects.update(node=euler)
+        self.take_out(Node, NodeState.DRAINING)
+        self.take_out(GPU, GpuState.DRAINING)
+        self.turn_at(supervisor, NOW + AN_HOUR)
+        assert Node.objects.get(name="euler").state == NodeState.DRAINING
+        assert not AuditRecord.objects.filter(action="gpu.changed").exists()
+
+    def test_without_a_time_it_stays_out(self, supervisor: Supervisor) -> None:
+        Node.objects.update(state=NodeState.DRAINING)
+        GPU.objects.update(state=GpuState.DRAINING)
+        self.turn_at(supervisor, NOW + timedelta(days=400))
+        assert node().state == NodeState.DRAINING
+        assert not GPU.objects.filter(state=GpuState.ENABLED).exists()
 
 
 class TestAsking:

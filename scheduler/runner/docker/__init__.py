@@ -15,10 +15,19 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from urllib3.exceptions import HTTPError
 
 from jobs.status import Reason
-from scheduler.runner.base import ContainerState, LaunchSpec, Observation, RunnerFault
+from scheduler.runner.base import (
+    ContainerState,
+    LaunchSpec,
+    Observation,
+    Progress,
+    RunnerFault,
+)
 from scheduler.runner.docker.creation import creation
+from scheduler.runner.docker.pulling import fault_of, follow
 
 APPEARS_WITHIN_S = 5.0
+# As Docker shortens the id of a container that has no better name.
+SHORT_ID = 12
 
 # A connection that fails is an OSError of requests, a stream that breaks off one of
 # the libraries below, and half a line of JSON a ValueError: none is one of docker's.
@@ -52,12 +61,17 @@ class DockerRunner:
                 return False
         return True
 
-    def pull(self, image: str) -> str:
-        try:
-            pulled = self._client.images.pull(*_repository_and_tag(image))
-        except FAILURES as error:
-            raise RunnerFault(_pull_reason(error), _told(error)) from error
-        return str(pulled.id)
+    def pull(self, image: str, progress: Progress) -> str:
+        repository, tag = _repository_and_tag(image)
+        with _daemon():
+            try:
+                follow(
+                    self._client.api.pull(repository, tag, stream=True, decode=True),
+                    progress,
+                )
+            except APIError as error:
+                raise fault_of(_told(error), error.status_code) from error
+            return str(self._client.images.get(image).id)
 
     def launch(self, spec: LaunchSpec) -> Observation:
         try:
@@ -140,6 +154,13 @@ class DockerRunner:
         found = re.search(r"[0-9a-f]{64}", groups)
         return found.group() if found else None
 
+    def name_of(self, container_id: str) -> str:
+        with _daemon():
+            try:
+                return str(self._client.containers.get(container_id).name)
+            except NotFound:
+                return container_id[:SHORT_ID]
+
     def events(self) -> Iterator[tuple[str, str]]:
         ours = {"type": "container", "label": f"gpujobs.instance={self._instance}"}
         with _daemon():
@@ -201,17 +222,6 @@ def _repository_and_tag(image: str) -> tuple[str, str | None]:
         return image, None
     repository, colon, tag = image.rpartition(":")
     return (repository, tag) if colon and "/" not in tag else (image, "latest")
-
-
-def _pull_reason(error: Exception) -> Reason:
-    text = str(error).lower()
-    if "denied" in text or "unauthorized" in text or "no basic auth" in text:
-        return Reason.IMAGE_AUTH
-    if isinstance(error, NotFound) or "manifest unknown" in text:
-        return Reason.IMAGE_NOT_FOUND
-    if "no space left" in text:
-        return Reason.DISK_FULL
-    return Reason.REGISTRY_UNREACHABLE
 
 
 def _daemon_reason(error: Exception) -> Reason:

@@ -284,12 +284,13 @@ class TestCpusAndMemory:
     def test_a_gpu_comes_with_its_fair_part_of_the_node(self) -> None:
         four = cluster(*(gpu(i) for i in range(4)), gauss=self.node())
         got = self.placement(four)
-        assert (got.cpus, got.memory_mb, got.shm_mb) == (4.0, 16 * GB, 8 * GB)
+        # Of 15 CPUs and 58,982 MiB: a tenth is left to jobs without a GPU.
+        assert (got.cpus, got.memory_mb, got.shm_mb) == (3.75, 14_745, 7_372)
 
     def test_who_shares_a_gpu_has_the_part_of_its_vram(self) -> None:
         one = cluster(gpu(0), gauss=self.node())
         got = self.placement(one, gb=6, share=True)
-        assert (got.cpus, got.memory_mb) == (4.0, 16 * GB)
+        assert (got.cpus, got.memory_mb) == (3.75, 14_745)
 
     def test_what_was_asked_for_is_given_exactly(self) -> None:
         one = cluster(gpu(0), gauss=self.node())
@@ -301,13 +302,19 @@ class TestCpusAndMemory:
         got = self.placement(cluster(gpu(0), gauss=node))
         assert (got.cpus, got.memory_mb) == (8.0, 34 * GB)
 
+    def test_jobs_without_a_gpu_find_room_though_every_gpu_is_held(self) -> None:
+        one = cluster(gpu(0), gauss=self.node())
+        made = plan(one, [lane(asks(), "gpu"), lane(asks(0), "cpu", created_at=1)])
+        assert list(made.placements) == ["gpu", "cpu"]
+        assert made.placements["cpu"].cpus == 1.0
+
     @pytest.mark.parametrize(
         ("taken", "text"),
         [
-            (Taken(millicpus=8001), "has 7.999 CPUs and 65,536 MiB of memory free"),
+            (Taken(millicpus=8501), "has 7.499 CPUs and 65,536 MiB of memory free"),
             (
-                Taken(millicpus=0, memory_mb=32 * GB + 1),
-                "has 16 CPUs and 32,767 MiB of memory free; it takes 8 and 32,768",
+                Taken(millicpus=0, memory_mb=36_046),
+                "has 16 CPUs and 29,490 MiB of memory free; it takes 7.5 and 29,491",
             ),
         ],
     )

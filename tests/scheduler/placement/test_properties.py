@@ -62,7 +62,7 @@ def clusters(draw: st.DrawFn, *, held: bool = True) -> Snapshot:
                     state=state if held else "enabled",
                 )
             )
-    return cluster(*gpus, **nodes)
+    return replace(cluster(*gpus), nodes=nodes)
 
 
 @st.composite

@@ -92,7 +92,10 @@ def test_whose_the_foreign_use_is_comes_in_words(gpus: list[GPU]) -> None:
     GPU.objects.filter(pk=gpus[0].pk).update(foreign_processes=[process()])
     two = [process(used_mb=None), process(pid=8, used_mb=9, container="jup")]
     GPU.objects.filter(pk=gpus[1].pk).update(foreign_processes=two)
+    gone = [process(user="", process="")]
+    GPU.objects.filter(pk=gpus[3].pk).update(foreign_processes=gone)
     seen = load_snapshot().gpus
+    assert seen[gpus[3].pk].foreign_by == "pid 7"
     assert seen[gpus[0].pk].foreign_by == "python3 of ann, pid 7"
     assert seen[gpus[1].pk].foreign_by == (
         "python3 of ann, pid 8 in container jup, and 1 more"

@@ -1,6 +1,6 @@
 """The audit trail, and the one door through which append-only rows may leave."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -17,12 +17,22 @@ address: ContextVar[str] = ContextVar("address", default="")
 
 def record(action: str, *, target: object, by: object, **details: Any) -> None:
     """Insert one record in the caller's transaction. `by` is a user or a component."""
-    AuditRecord.objects.create(
-        action=action,
-        target=str(target),
-        actor=str(by),
-        details=details,
-        address=address.get(),
+    record_each(action, targets=[target], by=by, **details)
+
+
+def record_each(
+    action: str, *, targets: Iterable[object], by: object, **details: Any
+) -> None:
+    """One record for each target, all by one statement."""
+    AuditRecord.objects.bulk_create(
+        AuditRecord(
+            action=action,
+            target=str(target),
+            actor=str(by),
+            details=details,
+            address=address.get(),
+        )
+        for target in targets
     )
 
 

@@ -4,3 +4,11 @@ class GpuJobsError(Exception):
 
 class TransitionConflict(GpuJobsError):
     """Somebody else moved the row first, or the move is not allowed from here."""
+
+
+class OperatorsOnly(GpuJobsError):
+    """What only an operator may do, or undo."""
+
+
+class OverQuota(GpuJobsError):
+    """More than the owner, or the owner's group, may have at once."""

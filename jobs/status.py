@@ -184,3 +184,9 @@ class Condition(enum.StrEnum):
 
     AFTER_OK = "after_ok"  # the other succeeded; else this one ends
     AFTER_ANY = "after_any"  # the other ended, however
+
+
+# What a dependency shows of a job that was deleted before its ending was noted.
+DELETED = "deleted"
+# After any of these, a job that was to start only after success does not.
+BAD_OUTCOMES = (Status.FAILED, Status.CANCELLED, DELETED)

@@ -32,9 +32,12 @@ def job_routes(viewset: type[JobViewSet]) -> list[URLPattern]:
             viewset.as_view({"get": "retrieve", "delete": "destroy"}),
             name="api-job",
         ),
-        re_path(
-            rf"{one}/cancel/?$", viewset.as_view({"post": "cancel"}), name="api-cancel"
-        ),
+        *[
+            re_path(
+                rf"{one}/{verb}/?$", viewset.as_view({"post": verb}), name=f"api-{verb}"
+            )
+            for verb in ("cancel", "hold", "release", "top")
+        ],
         re_path(
             rf"{one}/logs/?$",
             viewset.as_view({"get": "logs"}, content_negotiation_class=AnyAccept),
@@ -70,6 +73,9 @@ def page_routes(submit: type[views.SubmitView]) -> list[URLPattern]:
         path("jobs/", views.job_list, name="job-list"),
         path("jobs/<uuid:pk>/", views.job_detail, name="job-detail"),
         path("jobs/<uuid:pk>/cancel/", views.job_cancel, name="job-cancel"),
+        path("jobs/<uuid:pk>/hold/", views.job_hold, name="job-hold"),
+        path("jobs/<uuid:pk>/release/", views.job_release, name="job-release"),
+        path("jobs/<uuid:pk>/top/", views.job_top, name="job-top"),
         path("jobs/<uuid:pk>/delete/", views.job_delete, name="job-delete"),
         path("submit/", submit.as_view(), name="job-submit"),
         path("login/", views.LoginView.as_view(), name="login"),

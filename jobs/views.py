@@ -8,17 +8,18 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.views import LoginView as DjangoLoginView
-from django.core.exceptions import NON_FIELD_ERRORS
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.core.paginator import Paginator
 from django.db import IntegrityError, transaction
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_http_methods
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django.views.generic import FormView
 
 from jobs import audit, lifecycle, storage
-from jobs.exceptions import TransitionConflict
+from jobs.exceptions import OperatorsOnly, OverQuota, TransitionConflict
 from jobs.forms import JobFilterForm, LoginForm, SubmitForm
 from jobs.models import Artifact, Attempt, Job, User
 from jobs.status import LIVE, TERMINAL, Status
@@ -36,6 +37,12 @@ TABS: tuple[tuple[str, str, tuple[Status, ...]], ...] = (
     ("Live", "live", LIVE),
     ("Ended", "ended", TERMINAL),
 )
+
+
+class SeeOther(HttpResponseRedirect):
+    """What is done is done: the page that comes next is asked for with GET."""
+
+    status_code = 303
 
 
 def _me(request: HttpRequest) -> User:
@@ -64,6 +71,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
         ),
         "page": Paginator(matching, PAGE_SIZE).get_page(request.GET.get("page")),
         "is_filtered": bool(form.changed_data),
+        "array": form.cleaned_data.get("array"),
     }
     return render(request, "jobs/list.html", context)
 
@@ -90,6 +98,7 @@ def job_detail(request: HttpRequest, pk: UUID) -> HttpResponse:
     attempts = list(job.attempts.order_by("-number"))
     context = {
         "job": job,
+        "may_release": job.may_be_released_by(_me(request)),
         "attempts": attempts,
         "latest": attempts[0] if attempts else None,
         "events": job.events.order_by("-id"),
@@ -116,14 +125,51 @@ def job_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     job = get_object_or_404(_visible(request), pk=pk)
     if request.method == "GET":
         return render(request, "jobs/confirm_cancel.html", {"job": job})
+    of_array = job.array_id is not None and request.POST.get("array") == "true"
     try:
-        lifecycle.request_cancel(job, by=_me(request))
+        if of_array:
+            lifecycle.each_task(lifecycle.request_cancel, job, by=_me(request))
+        else:
+            lifecycle.request_cancel(job, by=_me(request))
     except TransitionConflict as conflict:
         messages.warning(request, str(conflict))
+        return redirect("job-detail", pk)
+    if of_array:
+        messages.success(request, "All tasks are cancelled, or are asked to stop.")
         return redirect("job-detail", pk)
     said = "Cancelled." if job.is_terminal else "It is asked to stop, and ends soon."
     messages.success(request, said)
     return redirect("job-detail", pk)
+
+
+@login_required
+@require_POST
+def job_hold(request: HttpRequest, pk: UUID) -> HttpResponse:
+    return _change(request, pk, lifecycle.hold, "Held: it waits for its release.")
+
+
+@login_required
+@require_POST
+def job_release(request: HttpRequest, pk: UUID) -> HttpResponse:
+    return _change(request, pk, lifecycle.release_hold, "Released.")
+
+
+@login_required
+@require_POST
+def job_top(request: HttpRequest, pk: UUID) -> HttpResponse:
+    return _change(request, pk, lifecycle.move_to_top, "It is first in the queue now.")
+
+
+def _change(
+    request: HttpRequest, pk: UUID, verb: lifecycle.Verb, said: str
+) -> HttpResponse:
+    job = get_object_or_404(_visible(request), pk=pk)
+    try:
+        verb(job, by=_me(request))
+        messages.success(request, said)
+    except (TransitionConflict, OperatorsOnly) as refusal:
+        messages.warning(request, str(refusal))
+    return SeeOther(reverse("job-detail", args=[pk]))
 
 
 @login_required
@@ -158,12 +204,19 @@ class SubmitView(LoginRequiredMixin, FormView):
         job = self._first(form.once)
         if job is None:
             if refusal := self.admit(form.cleaned_data["spec"]):
-                form.add_error(None, refusal)
-                return self.render_to_response(
-                    self.get_context_data(form=form), status=422
-                )
-            job = self._submit(form)
+                return self._refuse(form, refusal)
+            try:
+                job = self._submit(form)
+            except OverQuota as refused:
+                return self._refuse(form, str(refused))
+            except ValidationError as wrong:  # what only the rows can tell
+                form.add_error(None, wrong)
+                return self.form_invalid(form)
         return redirect("job-detail", job.pk)
+
+    def _refuse(self, form: SubmitForm, text: str) -> HttpResponse:
+        form.add_error(None, text)
+        return self.render_to_response(self.get_context_data(form=form), status=422)
 
     def _first(self, key: str | None) -> Job | None:
         mine = Job.objects.filter(owner=_me(self.request))
@@ -174,9 +227,10 @@ class SubmitView(LoginRequiredMixin, FormView):
             return lifecycle.submit(
                 by=_me(self.request),
                 idempotency_key=form.once,
+                **form.cleaned_data["terms"],
                 **form.cleaned_data["spec"],
             )
-        except IntegrityError:  # the same form came twice at once
+        except (IntegrityError, OverQuota):  # the same form came twice at once
             if job := self._first(form.once):
                 return job
             raise

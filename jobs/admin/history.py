@@ -1,15 +1,21 @@
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from jobs import lifecycle
 from jobs.admin.base import HistoryAdmin, HistoryInline
+from jobs.exceptions import TransitionConflict
 from jobs.models import (
     Artifact,
     Attempt,
     AuditRecord,
     Job,
+    JobDependency,
     JobEvent,
     UsageRecord,
+    User,
 )
 from jobs.status import Status
 
@@ -46,6 +52,12 @@ class EventInline(HistoryInline):
     ordering = ("id",)
 
 
+class DependencyInline(HistoryInline):
+    model = JobDependency
+    fields = ("parent_id", "condition", "outcome")
+    ordering = ("id",)
+
+
 class ArtifactInline(HistoryInline):
     model = Artifact
     fields = ("path", "size", "mime_type", "sha256")
@@ -64,14 +76,45 @@ class JobAdmin(HistoryAdmin):
         "created_at",
         "finished_at",
     )
-    list_filter = ("status", "reason", "wait_reason", "owner")
+    list_filter = ("status", "reason", "wait_reason", "owner", "group")
     list_select_related = ("owner",)
-    search_fields = ("id__startswith", "name", "image", "owner__email")
+    search_fields = ("id__startswith", "name", "image", "owner__email", "group")
+    actions = ("hold", "release", "move_to_top")
     date_hierarchy = "created_at"
     # Values often are passwords: only the job's owner sees them.
     exclude = ("env", "idempotency_key")
     readonly_fields = ("env_names",)
-    inlines = (AttemptInline, EventInline)
+    inlines = (AttemptInline, DependencyInline, EventInline)
+
+    @admin.action(description="Hold", permissions=["view"])
+    def hold(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._do(request, jobs, lifecycle.hold, "held")
+
+    @admin.action(description="Release", permissions=["view"])
+    def release(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._do(request, jobs, lifecycle.release_hold, "released")
+
+    @admin.action(description="Move to the top of the queue", permissions=["view"])
+    def move_to_top(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._do(request, jobs, lifecycle.move_to_top, "moved to the top")
+
+    def _do(
+        self,
+        request: HttpRequest,
+        jobs: QuerySet[Job],
+        verb: lifecycle.Verb,
+        done: str,
+    ) -> None:
+        assert isinstance(request.user, User)
+        count = 0
+        for job in jobs:
+            try:
+                verb(job, by=request.user)
+                count += 1
+            except TransitionConflict as conflict:
+                self.message_user(request, str(conflict), messages.WARNING)
+        noun = "job" if count == 1 else "jobs"
+        self.message_user(request, f"{count} {noun} {done}.")
 
     @admin.display(description="status", ordering="status")
     def symbol(self, job: Job) -> SafeString:
@@ -104,6 +147,15 @@ class AttemptAdmin(HistoryAdmin):
     # It tells our container from a forgery.
     exclude = ("nonce",)
     inlines = (ArtifactInline,)
+
+
+@admin.register(JobDependency)
+class JobDependencyAdmin(HistoryAdmin):
+    list_display = ("job", "condition", "parent_id", "outcome")
+    list_filter = ("condition", "outcome")
+    list_select_related = ("job",)
+    search_fields = ("job__id__startswith", "job__name", "parent_id__startswith")
+    ordering = ("-id",)
 
 
 @admin.register(JobEvent)

@@ -1,11 +1,15 @@
 """Fields that take a value of their own type only, and their OpenAPI shapes."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
+
+from jobs.spec.placing import MAX_PARENTS
+from jobs.status import Condition
 
 VOLUME = {
     "type": "object",
@@ -21,6 +25,23 @@ COMMAND = {
         {"type": "string", "description": 'Run by ["/bin/sh", "-c", command].'},
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
     ],
+}
+PARENTS = {
+    "type": "array",
+    "maxItems": MAX_PARENTS,
+    "items": {
+        "oneOf": [
+            {"type": "string", "format": "uuid", "description": "As after_ok."},
+            {
+                "type": "object",
+                "required": ["job_id"],
+                "properties": {
+                    "job_id": {"type": "string", "format": "uuid"},
+                    "condition": {"type": "string", "enum": list(Condition)},
+                },
+            },
+        ]
+    },
 }
 ENV = {"type": "object", "additionalProperties": {"type": "string"}}
 OBJECT = {"type": "object", "additionalProperties": {}}
@@ -57,6 +78,24 @@ class StrictChar(serializers.CharField):
         return super().to_internal_value(data)
 
 
+class StrictDateTime(serializers.DateTimeField):
+    """Says its time zone itself: ours is not the sender's."""
+
+    default_error_messages = {
+        "no_time_zone": "Add the time zone, for example 2026-12-01T08:00:00Z.",
+    }
+
+    def to_internal_value(self, value: Any) -> datetime:
+        if not isinstance(value, str):
+            self.fail("invalid", format="2026-12-01T08:00:00Z")
+        return super().to_internal_value(value)
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        if value.tzinfo is None:
+            self.fail("no_time_zone")
+        return super().enforce_timezone(value)
+
+
 @extend_schema_field(COMMAND)
 class CommandField(serializers.JSONField):
     pass
@@ -64,6 +103,16 @@ class CommandField(serializers.JSONField):
 
 @extend_schema_field(ENV)
 class EnvField(serializers.JSONField):
+    pass
+
+
+@extend_schema_field(ENV)
+class LabelsField(serializers.JSONField):
+    pass
+
+
+@extend_schema_field(PARENTS)
+class ParentsField(serializers.JSONField):
     pass
 
 

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from jobs.models import Job
 from jobs.models.job import choices
-from jobs.status import Status
+from jobs.status import Status, WaitReason
 
 # Years that can be shown in every time zone without leaving the calendar.
 SANE_TIMES = [
@@ -65,6 +65,9 @@ class JobFilter(django_filters.FilterSet):
     image = django_filters.CharFilter(lookup_expr="icontains", max_length=255)
     model_name = django_filters.CharFilter(max_length=100)
     status = django_filters.MultipleChoiceFilter(choices=choices(Status))
+    wait_reason = django_filters.MultipleChoiceFilter(choices=choices(WaitReason))
+    group = django_filters.CharFilter(max_length=150)
+    array_id = django_filters.UUIDFilter()
     created_after = django_filters.IsoDateTimeFilter(
         field_name="created_at", lookup_expr="gte", validators=SANE_TIMES
     )

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import (
     PermissionDenied,
     SuspiciousOperation,
+    ValidationError,
 )
 from django.http import (
     Http404,
@@ -21,9 +22,10 @@ from rest_framework.exceptions import APIException, ErrorDetail, ParseError
 from rest_framework.exceptions import ValidationError as InvalidRequest
 from rest_framework.renderers import BrowsableAPIRenderer
 from rest_framework.response import Response
+from rest_framework.serializers import as_serializer_error
 from rest_framework.settings import api_settings
 
-from jobs.exceptions import TransitionConflict
+from jobs.exceptions import OperatorsOnly, OverQuota, TransitionConflict
 from jobs.models import Job
 from jobs.status import Status
 
@@ -69,6 +71,13 @@ class Unplaceable(Problem):
     default_code = "never_fits"
 
 
+class OverLimit(Problem):
+    """Well formed, but more than the sender may have at once."""
+
+    status_code = 422
+    default_code = "over_quota"
+
+
 class Unavailable(Problem):
     status_code = 503
     default_code = "unavailable"
@@ -96,6 +105,13 @@ def _translate(exc: Exception, context: Mapping[str, Any]) -> APIException | Non
             return exc
         case TransitionConflict():
             return _conflict(exc, context["kwargs"]["pk"])
+        case OperatorsOnly():
+            return Forbidden(str(exc), "operators_only")
+        case OverQuota():
+            return OverLimit(str(exc))
+        # A rule of the spec that only the rows can tell, refused by the lifecycle.
+        case ValidationError():
+            return InvalidRequest(as_serializer_error(exc))
         case PermissionDenied():
             return Forbidden(str(exc) or "You may not do this.")
         # A row may also be deleted while a request works on it.

@@ -1,3 +1,4 @@
+from datetime import datetime
 from typing import Any
 
 from django.db import models
@@ -9,16 +10,32 @@ from jobs.api.fields import (
     ENV,
     CommandField,
     EnvField,
+    LabelsField,
     ParamsField,
+    ParentsField,
     Strict,
     StrictBoolean,
     StrictChar,
+    StrictDateTime,
     StrictFloat,
     StrictInteger,
     VolumesField,
 )
-from jobs.models import Artifact, Attempt, Job, JobEvent, User
+from jobs.models import Artifact, Attempt, Job, JobDependency, JobEvent, User
 from jobs.models.job import DEFAULT_PRIORITY
+
+# What goes with a spec and is no field of Job.
+TERMS = frozenset({"depends_on", "hold"})
+
+
+class DependencySerializer(serializers.ModelSerializer[JobDependency]):
+    """`outcome` is how the other job or array ended, empty until it has."""
+
+    job_id = serializers.UUIDField(source="parent_id")
+
+    class Meta:
+        model = JobDependency
+        fields = ["job_id", "condition", "outcome"]
 
 
 class JobSerializer(serializers.ModelSerializer[Job]):
@@ -28,6 +45,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     params = ParamsField(read_only=True, allow_null=True)
     volumes = VolumesField(read_only=True)
     env = serializers.SerializerMethodField()
+    node_labels = LabelsField(read_only=True)
+    is_held = serializers.BooleanField(read_only=True)
+    depends_on = DependencySerializer(source="dependencies", many=True, read_only=True)
     cancel_requested = serializers.BooleanField(read_only=True)
     assigned_gpu_indices = serializers.ListField(
         child=serializers.IntegerField(), read_only=True
@@ -64,6 +84,16 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "timeout_s",
             "grace_s",
             "priority",
+            "group",
+            "node_name",
+            "node_labels",
+            "array",
+            "array_id",
+            "array_index",
+            "begin_at",
+            "is_held",
+            "held_at",
+            "depends_on",
             "assigned_gpu_indices",
             "assigned_gpu_uuids",
             "exit_code",
@@ -96,6 +126,10 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
     params = ParamsField(required=False, allow_null=True)
     env = EnvField(required=False)
     volumes = VolumesField(required=False)
+    node_labels = LabelsField(required=False)
+    begin_at = StrictDateTime(required=False, allow_null=True)
+    depends_on = ParentsField(required=False)
+    hold = StrictBoolean(required=False)
 
     class Meta:
         model = Job
@@ -117,6 +151,13 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
             "timeout_s",
             "grace_s",
             "priority",
+            "group",
+            "node_name",
+            "node_labels",
+            "array",
+            "begin_at",
+            "depends_on",
+            "hold",
         ]
         extra_kwargs = {"name": {"required": False, "trim_whitespace": True}}
 
@@ -154,9 +195,34 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
             spec.check_priority(value, most=DEFAULT_PRIORITY)
         return value
 
+    def validate_node_name(self, value: str) -> str:
+        spec.check_name(value)
+        return value
+
+    def validate_node_labels(self, value: Any) -> dict[str, str]:
+        spec.check_labels(value)
+        return value
+
+    def validate_array(self, value: str) -> str:
+        if value:
+            spec.array.parse(value)
+        return value
+
+    def validate_begin_at(self, value: datetime | None) -> datetime | None:
+        if value is not None:
+            spec.check_begin(value)
+        return value
+
+    def validate_depends_on(self, value: Any) -> list[spec.Parent]:
+        return spec.clean_parents(value)
+
+    def validate_group(self, value: str) -> str:
+        return self.context["request"].user.group_for(value)
+
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         spec.check(attrs)
-        return {"name": spec.default_name(attrs), **attrs}
+        group = attrs.get("group") or self.validate_group("")
+        return {"name": spec.default_name(attrs), **attrs, "group": group}
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):
@@ -183,6 +249,9 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "phase",
             "node",
             "tier",
+            "cpus",
+            "memory_mb",
+            "shm_mb",
             "image_digest",
             "container_id",
             "stop_reason",

@@ -1,14 +1,15 @@
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import DatabaseError, IntegrityError, connection
 from django.db.models import QuerySet
 from django.http import HttpResponseBase
+from django.utils.functional import cached_property
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
-from rest_framework.generics import get_object_or_404
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.permissions import AllowAny
 from rest_framework.renderers import BaseRenderer
@@ -16,22 +17,24 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.views import APIView
-from rest_framework.viewsets import GenericViewSet
 
 from jobs import lifecycle
 from jobs.api import artifacts, logs
+from jobs.api.actions import JobActions
 from jobs.api.fields import Strict
 from jobs.api.filters import JobFilter, refuse_unknown
 from jobs.api.pagination import Pages
 from jobs.api.problems import Conflict, Unavailable, Unplaceable
 from jobs.api.serializers import (
+    TERMS,
     AttemptSerializer,
     EventSerializer,
     JobSerializer,
     JobSubmitSerializer,
     ResultSerializer,
 )
-from jobs.models import Job, User
+from jobs.exceptions import OverQuota
+from jobs.models import Job
 
 PAGE_PARAMETERS = {Pages.page_query_param, Pages.page_size_query_param}
 IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,100}")
@@ -62,28 +65,12 @@ class AnyAccept(DefaultContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
-class JobViewSet(GenericViewSet[Job]):
-    """Jobs as their owners and operators see them; to all others they do not exist.
+class JobViewSet(JobActions):
+    """The scheduler extends this: it overrides `admit`, and adds what needs the hardware."""
 
-    The scheduler extends this: it overrides `admit`, and adds what needs the hardware.
-    """
-
-    queryset = Job.objects.none()
     filterset_class = JobFilter
     # Query parameters of `create`, which a subclass may add to.
     create_parameters: frozenset[str] = frozenset()
-
-    @property
-    def me(self) -> User:
-        assert isinstance(self.request.user, User)
-        return self.request.user
-
-    def get_queryset(self) -> QuerySet[Job]:
-        return Job.objects.visible_to(self.request.user).select_related("owner")
-
-    def get_object(self) -> Job:
-        # The filters are the list's: on one job they would only hide it.
-        return get_object_or_404(self.get_queryset(), pk=self.kwargs["pk"])
 
     def get_serializer_class(self) -> type[serializers.BaseSerializer[Any]]:
         submits = self.action in ("create", "metadata")
@@ -92,21 +79,35 @@ class JobViewSet(GenericViewSet[Job]):
     def admit(self, spec: dict[str, Any]) -> None:
         """Refuse a spec that can not be run here, before it is queued.
 
-        Raises Unplaceable, or another APIException. `spec` is not to be changed.
+        Raises Unplaceable, or another APIException. `spec` is not to be changed. A
+        dry run asks no more than this, so what its terms lack is told here too.
         """
+        lifecycle.check_parents(self.read_terms().get("depends_on", ()), by=self.me)
         if model_name := spec.get("model_name"):
             raise Unplaceable(
                 f"There is no policy named {model_name}. See /api/v1/policies.",
                 "unknown_model",
             )
 
-    def read_spec(self) -> dict[str, Any]:
-        """The validated spec in the request's body; raises ValidationError."""
+    @cached_property
+    def _sent(self) -> dict[str, Any]:
         serializer = JobSubmitSerializer(
             data=self.request.data, context=self.get_serializer_context()
         )
         serializer.is_valid(raise_exception=True)
         return serializer.validated_data
+
+    def read_spec(self) -> dict[str, Any]:
+        """The validated spec in the request's body as fields of Job; raises
+        ValidationError."""
+        return {name: v for name, v in self._sent.items() if name not in TERMS}
+
+    def read_terms(self) -> dict[str, Any]:
+        """What the body says beside the spec: `depends_on` and `hold`, where given.
+
+        Arguments of lifecycle.submit; raises ValidationError.
+        """
+        return {name: v for name, v in self._sent.items() if name in TERMS}
 
     @extend_schema(
         request=JobSubmitSerializer,
@@ -114,6 +115,7 @@ class JobViewSet(GenericViewSet[Job]):
         parameters=[KEY_HEADER],
     )
     def create(self, request: Request) -> Response:
+        """Queues a job; of an array all tasks, and answers with the first."""
         refuse_unknown(request, set(self.create_parameters))
         job, is_new = self._submit_once(self.read_spec(), _idempotency_key(request))
         response = self._answer(job, 201 if is_new else 200)
@@ -124,20 +126,20 @@ class JobViewSet(GenericViewSet[Job]):
         if first := self._first_of(key, spec):
             return first, False
         self.admit(spec)
+        terms = self.read_terms()
         try:
-            return lifecycle.submit(by=self.me, idempotency_key=key, **spec), True
-        except IntegrityError:
+            job = lifecycle.submit(by=self.me, idempotency_key=key, **terms, **spec)
+        except (IntegrityError, OverQuota):
             # The same request came twice at once, and the other one was first.
             if first := self._first_of(key, spec):
                 return first, False
             raise
+        return job, True
 
     def _first_of(self, key: str | None, spec: dict[str, Any]) -> Job | None:
         mine = self.get_queryset().filter(owner=self.me)
         first = mine.filter(idempotency_key=key).first() if key else None
-        wanted = Job(**spec)
-        names = JobSubmitSerializer.Meta.fields
-        if first and any(getattr(first, n) != getattr(wanted, n) for n in names):
+        if first and not _asked_the_same(first, Job(**spec), self.read_terms()):
             raise Conflict(
                 "This Idempotency-Key was used for another spec. Take a new key.",
                 "idempotency_conflict",
@@ -146,7 +148,8 @@ class JobViewSet(GenericViewSet[Job]):
         return first
 
     def list(self, request: Request) -> Response:
-        page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        jobs = self.get_queryset().prefetch_related("dependencies")
+        page = self.paginate_queryset(self.filter_queryset(jobs))
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     def retrieve(self, request: Request, pk: str) -> Response:
@@ -156,14 +159,6 @@ class JobViewSet(GenericViewSet[Job]):
     def destroy(self, request: Request, pk: str) -> Response:
         lifecycle.delete(self.get_object(), by=self.me)
         return Response(status=204)
-
-    @extend_schema(request=None, responses=JobSerializer)
-    def cancel(self, request: Request, pk: str) -> Response:
-        """Ends a queued job at once; asks a starting or running one to stop."""
-        if request.data:
-            text = "A cancel takes no fields. Send no body."
-            raise ValidationError(dict.fromkeys(request.data, text), "unknown_field")
-        return self._answer(lifecycle.request_cancel(self.get_object(), by=self.me))
 
     @extend_schema(
         parameters=[logs.LogQuery, *LOG_HEADERS],
@@ -196,16 +191,24 @@ class JobViewSet(GenericViewSet[Job]):
         result = artifacts.result_of(self.get_object())
         return artifacts.download(result, query.get("path"))
 
-    def _answer(self, job: Job, status: int = 200) -> Response:
-        context = self.get_serializer_context()
-        return Response(JobSerializer(job, context=context).data, status=status)
-
     def _page(
         self, rows: QuerySet[Any], serializer: type[serializers.ModelSerializer[Any]]
     ) -> Response:
         refuse_unknown(self.request, PAGE_PARAMETERS)
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(serializer(page, many=True).data)
+
+
+def _asked_the_same(first: Job, wanted: Job, terms: Mapping[str, Any]) -> bool:
+    names = [name for name in JobSubmitSerializer.Meta.fields if name not in TERMS]
+    if any(getattr(first, name) != getattr(wanted, name) for name in names):
+        return False
+    parents = {(d.parent_id, d.condition) for d in first.dependencies.all()}
+    if parents != set(terms.get("depends_on", ())):
+        return False
+    # It may have been released since: what was asked is in its story.
+    queued = first.events.earliest("id")
+    return queued.payload.get("hold", False) == terms.get("hold", False)
 
 
 def _idempotency_key(request: Request) -> str | None:

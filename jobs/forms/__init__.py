@@ -36,6 +36,8 @@ class JobFilterForm(forms.Form):
         User.objects.order_by("email"), required=False, empty_label="Any owner"
     )
 
+    array = forms.UUIDField(required=False, widget=forms.HiddenInput)
+
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not user.is_staff:
@@ -48,6 +50,8 @@ class JobFilterForm(forms.Form):
         asked = self.cleaned_data
         if asked.get("owner"):
             jobs = jobs.filter(owner=asked["owner"])
+        if asked["array"]:
+            jobs = jobs.filter(array_id=asked["array"])
         if text := asked["q"]:
             jobs = jobs.filter(
                 Q(name__icontains=text)

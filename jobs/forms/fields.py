@@ -92,16 +92,33 @@ class LinesField(forms.CharField):
         return [line for line in self.text(value).split("\n") if line.strip()]
 
 
-class EnvField(LinesField):
+class PairsField(LinesField):
+    """NAME=value, one a line, which `check` has the last word on."""
+
+    def __init__(self, *, check: Callable[[Any], None], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._check = check
+
     def to_python(self, value: Any) -> Any:
-        env: dict[str, str] = {}
+        pairs: dict[str, str] = {}
         for line in self.lines(value):
             key, sign, text = line.partition("=")
             if not sign:
-                raise ValidationError("Write each line as NAME=value.", "bad_env")
-            env[key.strip()] = text
-        spec.check_env(env)
-        return env
+                raise ValidationError("Write each line as NAME=value.", "bad_pair")
+            pairs[key.strip()] = text
+        self._check(pairs)
+        return pairs
+
+
+class ParentsField(LinesField):
+    """A job's id a line, after_any: before it where it need not succeed."""
+
+    def to_python(self, value: Any) -> Any:
+        return spec.clean_parents([self._parent(line) for line in self.lines(value)])
+
+    def _parent(self, line: str) -> dict[str, str]:
+        condition, _, job_id = line.strip().rpartition(":")
+        return {"job_id": job_id, **({"condition": condition} if condition else {})}
 
 
 class VolumesField(LinesField):

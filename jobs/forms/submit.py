@@ -11,7 +11,8 @@ from django import forms
 from jobs import spec
 from jobs.forms.fields import (
     CommandField,
-    EnvField,
+    PairsField,
+    ParentsField,
     SecondsField,
     SizeField,
     VolumesField,
@@ -29,7 +30,8 @@ class Fold(NamedTuple):
 
 
 class SubmitForm(forms.Form):
-    """Takes a spec as people write it; `cleaned_data["spec"]` is values of Job."""
+    """Takes a spec as people write it; `cleaned_data["spec"]` is values of Job, and
+    `cleaned_data["terms"]` what lifecycle.submit takes beside them."""
 
     image = forms.CharField(
         validators=[spec.check_image],
@@ -110,7 +112,49 @@ class SubmitForm(forms.Form):
         required=False,
         help_text="The job then may use only the VRAM that it asks for.",
     )
-    env = EnvField(label="Environment", help_text="NAME=value, one a line.")
+    node_name = forms.CharField(
+        label="Node",
+        required=False,
+        validators=[spec.check_name],
+        widget=text_input(placeholder="any"),
+        help_text="The name of the one node that it may run on.",
+    )
+    node_labels = PairsField(
+        check=spec.check_labels,
+        label="Labels of the node",
+        help_text="NAME=value, one a line. It runs on a node that has them all.",
+    )
+    begin_at = forms.DateTimeField(
+        label="Not before",
+        required=False,
+        validators=[spec.check_begin],
+        widget=forms.DateTimeInput(
+            format="%Y-%m-%dT%H:%M", attrs={"type": "datetime-local"}
+        ),
+        help_text="In your time zone. Empty: as soon as there is room.",
+    )
+    depends_on = ParentsField(
+        label="After other jobs",
+        help_text="One id a line: each must have succeeded. after_any: before the id takes every ending. The id of an array is that of its first task.",
+    )
+    array = forms.CharField(
+        required=False,
+        widget=text_input(placeholder="0-99%4"),
+        help_text="One job for each index, which it finds in GPUJOBS_ARRAY_INDEX; %4 runs at most 4 at once.",
+    )
+    group = forms.ChoiceField(
+        required=False, help_text="Which of your groups it is accounted to."
+    )
+    hold = forms.BooleanField(
+        label="Hold it",
+        required=False,
+        help_text="It stays in the queue until you release it.",
+    )
+    env = PairsField(
+        check=spec.check_env,
+        label="Environment",
+        help_text="NAME=value, one a line.",
+    )
     volumes = VolumesField(
         help_text="/host/path:/data:ro or :rw, one a line. Without a mode it is ro."
     )
@@ -127,24 +171,47 @@ class SubmitForm(forms.Form):
             "gpu_name",
             "share",
         ),
+        "Where and when": (
+            "node_name",
+            "node_labels",
+            "begin_at",
+            "depends_on",
+            "array",
+            "group",
+            "hold",
+        ),
         "Environment and volumes": ("env", "volumes"),
     }
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._user = user
+        self._choose_group()
         self.initial.setdefault("idempotency_key", str(uuid4()))
+
+    def _choose_group(self) -> None:
+        mine = self._user.groups.values_list("name", flat=True)
+        names = sorted(mine, key=str.casefold)
+        if not names:
+            del self.fields["group"]
+            return
+        field = self.fields["group"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(name, name) for name in names]
+        field.initial = names[0]
 
     def folds(self) -> Iterator[Fold]:
         for title, names in self.FOLDS.items():
-            fields = [self[name] for name in names]
-            yield Fold(title, fields, any(map(self._is_touched, names)))
+            known = [name for name in names if name in self.fields]
+            fields = [self[name] for name in known]
+            yield Fold(title, fields, any(map(self._is_touched, known)))
 
     def _is_touched(self, name: str) -> bool:
         if not self.is_bound:
             return False
         first = self.get_initial_for_field(self.fields[name], name)
-        return name in self.errors or str(self.data.get(name, "")) != str(first or "")
+        sent = self.data.get(name, first)
+        return name in self.errors or str(sent or "") != str(first or "")
 
     def clean_priority(self) -> int:
         priority: int = self.cleaned_data["priority"]
@@ -152,22 +219,34 @@ class SubmitForm(forms.Form):
             spec.check_priority(priority, most=DEFAULT_PRIORITY)
         return priority
 
+    def clean_array(self) -> str:
+        text: str = self.cleaned_data["array"]
+        if text:
+            spec.array.parse(text)
+        return text
+
     def clean(self) -> dict[str, Any]:
+        if self.errors:
+            return self.cleaned_data
+        spec.check(self.cleaned_data)
         asked = {name: v for name, v in self.cleaned_data.items() if name in _SPEC}
-        if not self.errors:
-            spec.check(asked)
-            asked["name"] = asked["name"].strip() or spec.default_name(asked)
-            self.cleaned_data["spec"] = asked
+        asked["name"] = asked["name"].strip() or spec.default_name(asked)
+        asked["group"] = self._user.group_for(asked.get("group", ""))
+        self.cleaned_data["spec"] = asked
+        self.cleaned_data["terms"] = {name: self.cleaned_data[name] for name in _TERMS}
         return self.cleaned_data
 
     @property
     def once(self) -> str | None:
         """The same for the same form sent twice; another once it has been edited."""
         key = self.cleaned_data["idempotency_key"]
-        text = json.dumps(self.cleaned_data["spec"], sort_keys=True)
+        asked = [self.cleaned_data["spec"], self.cleaned_data["terms"]]
+        text = json.dumps(asked, sort_keys=True, default=str)
         return (
             f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:32]}" if key else None
         )
 
 
-_SPEC = SubmitForm.base_fields.keys() - {"idempotency_key"}
+# What goes with a spec and is no field of Job.
+_TERMS = ("depends_on", "hold")
+_SPEC = SubmitForm.base_fields.keys() - {"idempotency_key", *_TERMS}

@@ -13,27 +13,38 @@ from jobs.lifecycle.attempts import (
     see_exit,
     start,
 )
+from jobs.lifecycle.deletion import delete
+from jobs.lifecycle.dependencies import check_parents, resolve_dependencies
+from jobs.lifecycle.holding import Verb, each_task, hold, move_to_top, release_hold
 from jobs.lifecycle.moves import note
 from jobs.lifecycle.requests import (
-    delete,
     explain_wait,
     fail_queued,
     request_cancel,
     request_stop,
-    submit,
 )
+from jobs.lifecycle.submission import submit
+from jobs.lifecycle.waits import explain_waits
 
 __all__ = [
     "Usage",
+    "Verb",
+    "check_parents",
     "delete",
+    "each_task",
     "explain_wait",
+    "explain_waits",
     "fail_queued",
     "finish",
+    "hold",
     "mark_running",
+    "move_to_top",
     "note",
     "record_evidence",
+    "release_hold",
     "request_cancel",
     "request_stop",
+    "resolve_dependencies",
     "see_exit",
     "start",
     "submit",

@@ -29,23 +29,37 @@ class Usage:
 
 
 def start(
-    job: Job, *, node: str, gpu_indices: list[int], gpu_uuids: list[str], by: object
+    job: Job,
+    *,
+    node: str,
+    gpu_indices: list[int],
+    gpu_uuids: list[str],
+    by: object,
+    cpus: float | None = None,
+    memory_mb: int | None = None,
+    shm_mb: int | None = None,
+    why: str = "",
 ) -> Attempt:
-    """queued -> starting, with a new attempt. The caller's transaction reserves."""
+    """queued -> starting, with a new attempt. The caller's transaction reserves.
+
+    `cpus`, `memory_mb` and `shm_mb` are what it gets of the node, None for no limit;
+    `why` it was placed there then is told in the job's story.
+    """
     assert transaction.get_connection().in_atomic_block
     move(
         job,
         Status.STARTING,
         by=by,
-        payload={"node": node, "gpus": gpu_uuids},
-        guard=Q(cancel_requested_at__isnull=True),
+        payload={"node": node, "gpus": gpu_uuids, **({"why": why} if why else {})},
+        guard=Q(cancel_requested_at__isnull=True, held_at__isnull=True),
         wait_reason="",
         wait_text="",
         assigned_gpu_indices=gpu_indices,
         assigned_gpu_uuids=gpu_uuids,
         log_path=storage.job_log_path(job),
     )
-    attempt = Attempt(job=job, number=job.attempts.count() + 1, node=node)
+    given = {"cpus": cpus, "memory_mb": memory_mb, "shm_mb": shm_mb}
+    attempt = Attempt(job=job, number=job.attempts.count() + 1, node=node, **given)
     attempt.log_path = storage.attempt_log_path(attempt)
     attempt.save(force_insert=True)
     return attempt
@@ -134,6 +148,7 @@ def finish(
     attempt.refresh_from_db()
     UsageRecord.objects.create(
         owner=job.owner.email,
+        group=job.group,
         job=str(job.pk),
         attempt_number=attempt.number,
         gpu_seconds=usage.gpu_seconds,

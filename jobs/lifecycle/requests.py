@@ -1,27 +1,15 @@
-"""What people and deadlines ask for: submit, cancel, stop, delete."""
+"""What people and deadlines ask for: cancel, stop, end."""
 
 from datetime import datetime
-from functools import partial
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from jobs import audit, storage
 from jobs.exceptions import TransitionConflict
-from jobs.lifecycle.moves import announce_queued, end_job, lock, note
+from jobs.lifecycle.moves import end_job, lock, note
 from jobs.models import Attempt, Job, User
 from jobs.status import Reason, Status, WaitReason
-
-
-@transaction.atomic
-def submit(*, by: User, idempotency_key: str | None = None, **spec: Any) -> Job:
-    """Queue a job owned by `by`. `spec` is validated field values of Job."""
-    job = Job.objects.create(owner=by, idempotency_key=idempotency_key, **spec)
-    note(job, Status.QUEUED, by=by, image=job.image, gpu_count=job.gpu_count)
-    announce_queued()
-    return job
 
 
 @transaction.atomic
@@ -82,21 +70,3 @@ def explain_wait(job: Job, reason: WaitReason, text: str) -> None:
         Job.objects.filter(pk=job.pk, status=Status.QUEUED).update(
             wait_reason=reason, wait_text=text
         )
-
-
-@transaction.atomic
-def delete(job: Job, *, by: User) -> None:
-    """Remove a job and its story; a queued one is cancelled first.
-
-    Raises TransitionConflict while it is starting or running. The audit stays.
-    """
-    if job.status == Status.QUEUED:
-        request_cancel(job, by=by)
-    job.refresh_from_db()
-    if not job.is_terminal:
-        raise TransitionConflict(f"{job} is {job.status}: cancel it first.")
-    audit.record("job.deleted", target=job.pk, by=by, status=job.status)
-    # A web process that may not remove them leaves them to the supervisor's sweep.
-    transaction.on_commit(partial(storage.remove_files, job.pk), robust=True)
-    with audit.purge_door("events"):
-        job.delete()

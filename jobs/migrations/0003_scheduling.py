@@ -37,6 +37,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("outcome", models.CharField(blank=True, max_length=20)),
+                ("deleted_outcome", models.CharField(blank=True, max_length=20)),
             ],
             options={
                 "verbose_name_plural": "job dependencies",
@@ -284,6 +285,7 @@ class Migration(migrations.Migration):
                     ("user__isnull", True), ("group__isnull", True), _connector="OR"
                 ),
                 name="quota_of_user_or_group",
+                violation_error_message="Choose a user or a group, not both.",
             ),
         ),
         migrations.AddConstraint(
@@ -292,6 +294,7 @@ class Migration(migrations.Migration):
                 models.Value(1),
                 condition=models.Q(("group__isnull", True), ("user__isnull", True)),
                 name="quota_one_default",
+                violation_error_message="There is a quota for every user already: change that one.",
             ),
         ),
         migrations.AddConstraint(

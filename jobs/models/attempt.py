@@ -17,6 +17,11 @@ class AttemptQuerySet(models.QuerySet["Attempt"]):
     def live(self) -> "AttemptQuerySet":
         return self.filter(ended_at__isnull=True)
 
+    def running(self) -> "AttemptQuerySet":
+        """Whose container is there or on its way: they count in limits, and take of
+        their node's CPUs and memory."""
+        return self.live().filter(phase__in=[Phase.STARTING, Phase.RUNNING])
+
     def accepted(self) -> "AttemptQuerySet":
         """Those whose artifacts are a result; of one job, the latest is its result."""
         ended_well = self.filter(kind=Kind.JOB, reason=Reason.COMPLETED)

@@ -17,6 +17,8 @@ class JobDependency(models.Model):
     condition = models.CharField(max_length=20, choices=choices(Condition))
     # The status that the parent ended with, once it has; of an array, the worst.
     outcome = models.CharField(max_length=20, blank=True)
+    # The worst that those of the parent's jobs had ended with which are deleted.
+    deleted_outcome = models.CharField(max_length=20, blank=True)
 
     class Meta:
         ordering = ["id"]

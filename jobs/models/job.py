@@ -1,13 +1,22 @@
 import uuid
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 
-from jobs.status import LIVE, TERMINAL, Reason, Status, WaitReason
+from jobs.status import (
+    BAD_OUTCOMES,
+    LIVE,
+    TERMINAL,
+    Condition,
+    Reason,
+    Status,
+    WaitReason,
+)
 
 MAX_GPUS = 64
 MAX_MB = 16 * 1024 * 1024
@@ -37,6 +46,24 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(status=Status.QUEUED).order_by(
             "-priority", "created_at", "id"
         )
+
+    def ready(self, now: datetime) -> "JobQuerySet":
+        """The queued jobs that nothing keeps out of the line: no hold, no time that
+        is still to come, no other job."""
+        began = Q(begin_at__isnull=True) | Q(begin_at__lte=now)
+        return self.queued().filter(began, held_at__isnull=True).independent()
+
+    def independent(self) -> "JobQuerySet":
+        """Those that wait for no other job, and do not end because of one."""
+        in_the_way = Q(dependencies__outcome="") | Q(
+            dependencies__condition=Condition.AFTER_OK,
+            dependencies__outcome__in=BAD_OUTCOMES,
+        )
+        kept = Job.objects.filter(in_the_way, pk=OuterRef("pk"))
+        return self.filter(~Exists(kept))
+
+    def tasks_of(self, array_id: uuid.UUID) -> "JobQuerySet":
+        return self.filter(array_id=array_id).order_by("array_index")
 
 
 class Job(models.Model):
@@ -231,6 +258,19 @@ class Job(models.Model):
     @property
     def cancel_requested(self) -> bool:
         return self.cancel_requested_at is not None
+
+    @property
+    def is_held(self) -> bool:
+        return self.held_at is not None
+
+    def may_be_released_by(self, user: Any) -> bool:
+        """An operator's hold on somebody else's job is an operator's to end."""
+        return self.held_by_id == self.owner_id or user.is_staff
+
+    @property
+    def open_parents(self) -> list[uuid.UUID]:
+        """The jobs and arrays that it still waits for."""
+        return [d.parent_id for d in self.dependencies.all() if not d.outcome]
 
 
 class JobEvent(models.Model):

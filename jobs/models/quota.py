@@ -4,7 +4,30 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from jobs.models.user import User
+
 _AT_LEAST_0 = [MinValueValidator(0)]
+
+
+class QuotaQuerySet(models.QuerySet["Quota"]):
+    def limits(self) -> tuple[dict[str, "Quota"], dict[str, "Quota"], "Quota | None"]:
+        """By a user's e-mail address, by a group's name, and of every other user."""
+        users: dict[str, Quota] = {}
+        groups: dict[str, Quota] = {}
+        default: Quota | None = None
+        for quota in self.select_related("user", "group"):
+            if quota.user is not None:
+                users[quota.user.email] = quota
+            elif quota.group is not None:
+                groups[quota.group.name] = quota
+            else:
+                default = quota
+        return users, groups, default
+
+    def concerning(self, user: User, group: str) -> "QuotaQuerySet":
+        """The rows that a job of `user` accounted to `group` may meet."""
+        default = Q(user__isnull=True, group__isnull=True)
+        return self.filter(default | Q(user=user) | Q(group__name=group))
 
 
 class Quota(models.Model):
@@ -26,17 +49,21 @@ class Quota(models.Model):
     # How large a part of the hardware is fair: one with 3 may use thrice as much.
     shares = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
 
+    objects = QuotaQuerySet.as_manager()
+
     class Meta:
         ordering = ["id"]
         constraints = [
             models.CheckConstraint(
                 name="quota_of_user_or_group",
                 condition=Q(user__isnull=True) | Q(group__isnull=True),
+                violation_error_message="Choose a user or a group, not both.",
             ),
             models.UniqueConstraint(
                 models.Value(1),
                 name="quota_one_default",
                 condition=Q(user__isnull=True, group__isnull=True),
+                violation_error_message="There is a quota for every user already: change that one.",
             ),
             models.CheckConstraint(name="quota_shares", condition=Q(shares__gte=1)),
         ]

@@ -2,6 +2,7 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
@@ -64,6 +65,16 @@ class User(AbstractBaseUser, PermissionsMixin):  # type: ignore[django-manager-m
 
     def __str__(self) -> str:
         return self.email
+
+    def group_for(self, asked: str) -> str:
+        """Which of the person's groups a job is accounted to: the one asked for, else
+        the first by name; empty for a person in none."""
+        mine = sorted(self.groups.values_list("name", flat=True), key=str.casefold)
+        if asked and asked not in mine:
+            known = f"Yours: {', '.join(mine)}." if mine else "You are in none."
+            text = f"You are in no group of this name. {known}"
+            raise ValidationError(text, "not_your_group")
+        return asked or (mine[0] if mine else "")
 
     # Derived, so that approval and suspension can not disagree with it.
     @property

@@ -33,6 +33,7 @@ _TOLD = {
     "cancel_requested": "Cancel requested",
     "stop_requested": "Stop requested",
     "requeued": "Back in the queue",
+    "moved_to_top": "Moved to the top of the queue",
 }
 # CSI and OSC sequences, and two-character escapes.
 _ANSI = re.compile(
@@ -202,5 +203,7 @@ def event_details(event: JobEvent) -> str:
 
 
 def _fact(name: str, value: Any) -> str:
+    if value is True:
+        return name.replace("_", " ")
     shown = ", ".join(map(str, value)) if isinstance(value, list) else value
     return f"{name.replace('_', ' ')} {shown}"

@@ -164,9 +164,10 @@ def launch_spec(attempt: Attempt) -> LaunchSpec:
             )
             for volume in job.volumes
         ),
-        cpus=job.cpus,
-        memory_mb=job.memory_mb,
-        shm_mb=job.shm_mb,
+        # What it was given of the node, else what was asked for.
+        cpus=job.cpus if attempt.cpus is None else attempt.cpus,
+        memory_mb=job.memory_mb if attempt.memory_mb is None else attempt.memory_mb,
+        shm_mb=job.shm_mb if attempt.shm_mb is None else attempt.shm_mb,
         network=settings.NETWORK,
         log_cap_mb=settings.LOG_CAP_MB,
     )
@@ -180,7 +181,9 @@ def _command(command: str | list[str] | None) -> tuple[str, ...] | None:
 
 
 def _given_env(attempt: Attempt) -> dict[str, str]:
+    index = attempt.job.array_index
     return {
+        **({} if index is None else {"GPUJOBS_ARRAY_INDEX": str(index)}),
         "GPUJOBS_JOB_ID": str(attempt.job_id),
         "GPUJOBS_ATTEMPT": str(attempt.number),
         "GPUJOBS_GPU_COUNT": str(attempt.job.gpu_count),

@@ -10,12 +10,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from jobs.models import ApiToken, AuditRecord, Job, User
-from jobs.status import Reason, Status
+from jobs.models import ApiToken, AuditRecord, Job, JobDependency, Quota, User
+from jobs.spec import Parent
+from jobs.status import Condition, Reason, Status
 from tests.factories import PASSWORD, make_artifact, make_job, make_user
 
 OURS = [*apps.get_app_config("jobs").get_models()]
-HISTORY = [model for model in OURS if model is not User]
+HISTORY = [model for model in OURS if model not in (User, Quota)]
 
 
 def page(user: User) -> Client:
@@ -39,6 +40,7 @@ def make_history(owner: User) -> Job:
     job = make_job(owner, status=Status.SUCCEEDED, env={"TOKEN": "hf_secret"})
     make_artifact(job.attempts.get())
     make_job(owner, status=Status.FAILED, reason=Reason.CUDA_OOM)
+    make_job(owner, depends_on=[Parent(job.pk, Condition.AFTER_ANY)])
     return job
 
 
@@ -98,7 +100,9 @@ def test_a_list_takes_as_many_queries_for_few_rows_as_for_many(
 
     def more(count: int) -> None:
         for number in range(count):
-            make_history(make_user())
+            owner = make_user()
+            make_history(owner)
+            Quota.objects.create(user=owner)
             ApiToken.objects.create(user=olga, name=f"token {number}")
 
     more(1)
@@ -146,6 +150,154 @@ def test_hostile_text_is_shown_as_text(olga: User) -> None:
     job = make_job(olga, name="<script>alert(1)</script>")
     for path in (address(Job, "changelist"), address(Job, "change", job.pk)):
         assert "<script>alert" not in page(olga).get(path).content.decode()
+
+
+# --- What waits ----------------------------------------------------------------------
+
+
+def act(client: Client, action: str, *jobs: Job) -> str:
+    form = {"action": action, "_selected_action": [str(job.pk) for job in jobs]}
+    answer = client.post(address(Job, "changelist"), form, follow=True)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_an_operator_holds_and_releases_many_at_once(alice: User, olga: User) -> None:
+    jobs = [make_job(alice), make_job(alice)]
+    assert "2 jobs held." in act(page(olga), "hold", *jobs)
+    assert Job.objects.filter(held_by=olga, wait_reason="held").count() == 2
+    assert "2 jobs released." in act(page(olga), "release", *jobs)
+    assert not Job.objects.filter(held_at__isnull=False).exists()
+    told = AuditRecord.objects.filter(actor=olga.email).values_list("action", flat=True)
+    assert sorted(told) == ["job.held", "job.held", "job.released", "job.released"]
+
+
+def test_an_operator_moves_a_job_to_the_top(alice: User, olga: User) -> None:
+    job = make_job(alice)
+    assert "1 job moved to the top." in act(page(olga), "move_to_top", job)
+    job.refresh_from_db()
+    assert job.topped_at is not None
+    assert AuditRecord.objects.latest("id").action == "job.moved_to_top"
+
+
+@pytest.mark.parametrize("action", ["hold", "release", "move_to_top"])
+def test_a_job_that_does_not_wait_is_left_and_named(
+    alice: User, olga: User, action: str
+) -> None:
+    runs, waits = make_job(alice, status=Status.RUNNING), make_job(alice, name="waits")
+    text = act(page(olga), action, runs, waits)
+    assert "it is running" in text
+    assert "1 job " in text
+    assert not Job.objects.get(pk=runs.pk).is_held
+
+
+@pytest.mark.parametrize("action", ["hold", "release", "move_to_top"])
+def test_who_is_no_operator_does_none_of_it(alice: User, action: str) -> None:
+    job = make_job(alice)
+    form = {"action": action, "_selected_action": [str(job.pk)]}
+    answer = page(alice).post(address(Job, "changelist"), form)
+    assert answer.headers["Location"].startswith("/admin/login/")
+    assert job.events.count() == 1
+
+
+def test_a_job_shows_what_it_waits_for(alice: User, olga: User) -> None:
+    parent = make_job(alice)
+    child = make_job(alice, depends_on=[Parent(parent.pk)])
+    text = page(olga).get(address(Job, "change", child.pk)).content.decode()
+    assert str(parent.pk) in text
+    found = page(olga).get(address(JobDependency, "changelist") + "?q=train")
+    assert found.context["cl"].result_count == 1
+
+
+# --- Quotas --------------------------------------------------------------------------
+
+LIMITS = {"running_jobs": "4", "gpus": "2", "shares": "3"}
+
+
+def test_a_quota_is_added_changed_and_deleted_and_told(root: Client, bob: User) -> None:
+    form = {"user": str(bob.pk), **LIMITS}
+    assert root.post(address(Quota, "add"), form).status_code == 302
+    quota = Quota.objects.get(user=bob)
+    assert (quota.running_jobs, quota.gpus, quota.vram_mb) == (4, 2, None)
+    path = address(Quota, "change", quota.pk)
+    assert root.post(path, {**form, "gpus": "8"}).status_code == 302
+    delete = address(Quota, "delete", quota.pk)
+    assert root.post(delete, {"post": "yes"}).status_code == 302
+    assert not Quota.objects.exists()
+    told = AuditRecord.objects.filter(action__startswith="quota.")
+    assert [record.action for record in told] == [
+        *["quota.added", "quota.changed", "quota.deleted"],
+    ]
+    assert {record.target for record in told} == {bob.email}
+    assert {record.actor for record in told} == {"root@example.org"}
+    assert told[0].details == {
+        "user": bob.email,
+        "running_jobs": 4,
+        "gpus": 2,
+        "shares": 3,
+    }
+    assert told[1].details == {"gpus": 8}
+
+
+def test_each_of_many_deleted_quotas_is_told(root: Client) -> None:
+    quotas = [Quota.objects.create(user=make_user()) for _ in range(3)]
+    form = {
+        "action": "delete_selected",
+        "_selected_action": [str(quota.pk) for quota in quotas],
+        "post": "yes",
+    }
+    root.post(address(Quota, "changelist"), form)
+    assert not Quota.objects.exists()
+    assert AuditRecord.objects.filter(action="quota.deleted").count() == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"gpus": "-1"}, "greater than or equal to 0"),
+        ({"gpus": "1.5"}, "whole number"),
+        ({"gpus": "lots"}, "whole number"),
+        ({"shares": "0"}, "greater than or equal to 1"),
+        ({"shares": ""}, "required"),
+        ({"user": "999999"}, "valid choice"),
+        ({"user": "x\x00"}, "errorlist"),
+        ({"gpus": "9" * 30}, "less than or equal to"),
+    ],
+)
+def test_a_quota_that_is_none_is_refused_with_the_reason(
+    root: Client, values: dict[str, str], said: str
+) -> None:
+    answer = root.post(address(Quota, "add"), {**LIMITS, **values})
+    assert answer.status_code == 200
+    assert said in answer.content.decode()
+    assert not Quota.objects.exists()
+
+
+def test_a_quota_of_both_and_a_second_default_are_refused_in_words(
+    root: Client, bob: User
+) -> None:
+    group = apps.get_model("auth.Group").objects.create(name="vision")
+    both = {**LIMITS, "user": str(bob.pk), "group": str(group.pk)}
+    text = root.post(address(Quota, "add"), both).content.decode()
+    assert "Choose a user or a group, not both." in text
+    assert root.post(address(Quota, "add"), LIMITS).status_code == 302
+    text = root.post(address(Quota, "add"), LIMITS).content.decode()
+    assert "There is a quota for every user already" in text
+    assert Quota.objects.count() == 1
+
+
+def test_an_operator_looks_at_quotas_and_changes_none(olga: User, bob: User) -> None:
+    quota = Quota.objects.create(user=bob, gpus=1)
+    client = page(olga)
+    text = client.get(address(Quota, "changelist") + "?q=bob").content.decode()
+    assert bob.email in text
+    form = {"user": str(bob.pk), **LIMITS}
+    assert client.get(address(Quota, "change", quota.pk)).status_code == 200
+    assert client.post(address(Quota, "change", quota.pk), form).status_code == 403
+    assert client.post(address(Quota, "add"), form).status_code == 403
+    assert client.post(address(Quota, "delete", quota.pk), {}).status_code == 403
+    quota.refresh_from_db()
+    assert quota.gpus == 1
 
 
 # --- Accounts ------------------------------------------------------------------------

@@ -143,4 +143,4 @@ def test_the_key_holds_for_the_same_spec_only(alice: User) -> None:
 def test_folds_open_where_something_was_filled_in(alice: User) -> None:
     shut = [fold.is_open for fold in filled(alice).folds()]
     touched = [fold.is_open for fold in filled(alice, env="broken").folds()]
-    assert (shut, touched) == ([False] * 3, [False, False, True])
+    assert (shut, touched) == ([False] * 4, [False, False, False, True])

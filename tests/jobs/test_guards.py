@@ -5,11 +5,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, transaction
 
 from jobs import audit
-from jobs.models import Attempt, AuditRecord, Job, JobEvent, User
-from jobs.status import TERMINAL, TRANSITIONS, Status
+from jobs.models import (
+    Attempt,
+    AuditRecord,
+    Job,
+    JobDependency,
+    JobEvent,
+    Quota,
+    User,
+)
+from jobs.status import TERMINAL, TRANSITIONS, Condition, Status
 from tests.factories import make_job, make_user
 
 pytestmark = pytest.mark.django_db
@@ -111,6 +120,16 @@ ILLEGAL = [
     ("an image and a model at once", Status.QUEUED, "model_name = 'm'"),
     ("neither an image nor a model", Status.QUEUED, "image = ''"),
     ("a share of unknown size", Status.QUEUED, "share = TRUE"),
+    ("a hold by nobody", Status.QUEUED, f"held_at = {NOW}"),
+    ("a holder without a hold", Status.QUEUED, "held_by_id = owner_id"),
+    ("an array without an index", Status.QUEUED, "\"array\" = '0-1', array_id = id"),
+    ("an index without an array", Status.QUEUED, "array_index = 1"),
+    ("an array's id without an array", Status.QUEUED, "array_id = id"),
+    (
+        "a negative index",
+        Status.QUEUED,
+        "\"array\" = '0-1', array_id = id, array_index = -1",
+    ),
 ]
 
 
@@ -268,6 +287,55 @@ def test_an_owner_has_both_ids_and_never_roots(
 ) -> None:
     with refused(), transaction.atomic():
         make_user(uid=uid, gid=gid)
+
+
+def test_one_task_per_index_of_an_array(alice: User) -> None:
+    first = make_job(alice, array="0-1")
+    other = make_job(alice)
+    task = f"\"array\" = '0-1', array_id = '{key(first)}'"
+    with refused():
+        update_job(other, f"{task}, array_index = 1")
+    update_job(other, f"{task}, array_index = 2")
+
+
+class TestDependencies:
+    def test_a_job_does_not_wait_for_itself(self) -> None:
+        job = make_job()
+        with refused(), transaction.atomic():
+            JobDependency.objects.create(
+                job=job, parent_id=job.pk, condition=Condition.AFTER_OK
+            )
+
+    def test_nor_twice_for_one(self) -> None:
+        job, parent = make_job(), make_job()
+        JobDependency.objects.create(
+            job=job, parent_id=parent.pk, condition=Condition.AFTER_OK
+        )
+        with refused(), transaction.atomic():
+            JobDependency.objects.create(
+                job=job, parent_id=parent.pk, condition=Condition.AFTER_ANY
+            )
+
+
+class TestQuotas:
+    def test_a_row_is_of_a_user_or_of_a_group(self, alice: User) -> None:
+        group = Group.objects.create(name="vision")
+        with refused(), transaction.atomic():
+            Quota.objects.create(user=alice, group=group)
+
+    @pytest.mark.parametrize("of", ["user", "group", "everybody"])
+    def test_there_is_one_row_for_each(self, alice: User, of: str) -> None:
+        group = Group.objects.create(name="vision")
+        known: dict[str, Any] = {"user": alice, "group": group}
+        whose = {of: known[of]} if of in known else {}
+        Quota.objects.create(**whose)
+        with refused(), transaction.atomic():
+            Quota.objects.create(**whose)
+
+    def test_nobodys_share_is_nothing(self, alice: User) -> None:
+        Quota.objects.create(user=alice)
+        with refused():
+            sql("UPDATE jobs_quota SET shares = 0")
 
 
 def test_one_submission_per_idempotency_key(alice: User, bob: User) -> None:

@@ -77,6 +77,34 @@ class TestStart:
         with pytest.raises(TransitionConflict):
             make_attempt(job)
 
+    def test_what_it_was_given_and_why_is_kept(self) -> None:
+        job = make_job(cpus=2)
+        with transaction.atomic():
+            attempt = lifecycle.start(
+                job,
+                node=NODE,
+                gpu_indices=[1],
+                gpu_uuids=["GPU-1"],
+                by="scheduler",
+                cpus=4.5,
+                memory_mb=2048,
+                shm_mb=64,
+                why="It is first in line.",
+            )
+        attempt.refresh_from_db()
+        given = (attempt.cpus, attempt.memory_mb, attempt.shm_mb)
+        assert given == (4.5, 2048, 64)
+        payload = job.events.latest("id").payload
+        assert payload["why"] == "It is first in line."
+
+    def test_without_a_why_its_story_has_none(self) -> None:
+        attempt = make_attempt(make_job(), status=Status.STARTING)
+        assert attempt.job.events.latest("id").payload == {
+            "node": NODE,
+            "gpus": ["GPU-0"],
+        }
+        assert (attempt.cpus, attempt.memory_mb, attempt.shm_mb) == (None, None, None)
+
     def test_its_wait_reason_is_over(self) -> None:
         job = make_job()
         lifecycle.explain_wait(job, WaitReason.RESOURCES, "Too few.")
@@ -232,7 +260,7 @@ class TestFinish:
         assert attempt.ended_at == attempt.started_at
 
     def test_usage_is_recorded_with_whose_fault_it_was(self, alice: User) -> None:
-        attempt = make_attempt(make_job(alice))
+        attempt = make_attempt(make_job(alice, group="vision"))
         lifecycle.see_exit(attempt, by=NODE)
         usage = lifecycle.Usage(gpu_seconds=12.5, vram_mb_seconds=1000)
         lifecycle.finish(attempt, Reason.NODE_LOST, "", usage=usage, by=NODE)
@@ -242,6 +270,7 @@ class TestFinish:
             12.5,
             "infra",
         )
+        assert record.group == "vision"
 
 
 class TestPhases:

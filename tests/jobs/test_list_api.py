@@ -6,9 +6,12 @@ from django.utils import timezone
 from rest_framework.generics import ListAPIView
 from rest_framework.test import force_authenticate
 
+from jobs import lifecycle
 from jobs.api.filters import JobFilter
 from jobs.api.serializers import JobSerializer
 from jobs.models import Job, User
+from jobs.spec import Parent
+from jobs.status import WaitReason
 from tests.asserts import assert_problem
 from tests.factories import make_job
 
@@ -71,6 +74,23 @@ def test_jobs_are_filtered(api: Any, alice: User, query: str, found: set[str]) -
     make_job(alice, name="b2", image="nvidia/cuda:12", status="cancelled")
     make_job(alice, name="c%", image="", model_name="gpt")
     assert set(names(api(alice).get(f"{JOBS}?{query}"))) == found
+
+
+def test_jobs_are_filtered_by_group_array_and_wait(
+    api: Any, alice: User, bob: User
+) -> None:
+    task = make_job(alice, name="task", array="3,7")
+    make_job(alice, name="vision", group="vision")
+    lifecycle.explain_wait(make_job(alice, name="big"), WaitReason.RESOURCES, "No.")
+    make_job(alice, name="held", hold=True)
+    client = api(alice)
+    assert names(client.get(f"{JOBS}?array_id={task.pk}")) == ["task", "task"]
+    assert names(api(bob).get(f"{JOBS}?array_id={task.pk}")) == []
+    assert names(client.get(f"{JOBS}?group=vision")) == ["vision"]
+    assert names(client.get(f"{JOBS}?group=visio")) == []
+    assert names(client.get(f"{JOBS}?wait_reason=held")) == ["held"]
+    both = f"{JOBS}?wait_reason=held&wait_reason=resources&ordering=name"
+    assert names(client.get(both)) == ["big", "held"]
 
 
 def test_jobs_are_filtered_by_the_time_they_came(api: Any, alice: User) -> None:
@@ -168,6 +188,14 @@ def test_a_page_has_50_unless_told_otherwise(api: Any, alice: User) -> None:
         ("created_after=0001-01-01T00:00:00%2B14:00", 400, "min_value"),
         ("created_before=9999-12-31T23:59:59-14:00", 400, "max_value"),
         ("created_after=%00", 400, "invalid"),
+        ("array_id=x", 400, "invalid"),
+        ("array_id=%00", 400, "invalid"),
+        ("array_id=" + "9" * 5000, 400, "invalid"),
+        ("group=%00", 400, "null_characters_not_allowed"),
+        ("group=" + "x" * 151, 400, "max_length"),
+        ("wait_reason=boredom", 400, "invalid_choice"),
+        ("wait_reason=", 400, "invalid_choice"),
+        ("array_index=1", 400, "unknown_parameter"),
         ("stauts=queued", 400, "unknown_parameter"),
         ("owner=1", 400, "unknown_parameter"),
         ("status__in=queued", 400, "unknown_parameter"),
@@ -207,14 +235,16 @@ def test_a_thousand_parameters_are_refused(api: Any, alice: User) -> None:
     assert_problem(answer, 400, "bad_request")
 
 
-def test_the_list_takes_two_queries_however_long_it_is(
+def test_the_list_takes_three_queries_however_long_it_is(
     api: Any, olga: User, django_assert_num_queries: Any
 ) -> None:
     client = api(olga)
     for count in (1, 5):
         for _ in range(count):
-            make_job()
-        with django_assert_num_queries(2):  # the count, and jobs with their owners
+            first = make_job()
+            make_job(first.owner, depends_on=[Parent(first.pk)])
+        # The count, jobs with their owners, and what they depend on.
+        with django_assert_num_queries(3):
             client.get(JOBS)
 
 

@@ -16,13 +16,18 @@ FIELDS = {
     *["gpu_count", "min_vram_mb", "share", "gpu_name", "cpus", "memory_mb", "shm_mb"],
     *["env", "volumes", "timeout_s", "grace_s", "priority", "assigned_gpu_indices"],
     *["assigned_gpu_uuids", "exit_code", "created_at", "started_at", "finished_at"],
-    *["log_path", "cancel_requested"],
+    *["log_path", "cancel_requested", "group", "node_name", "node_labels"],
+    *["array", "array_id", "array_index", "begin_at", "is_held", "held_at"],
+    *["depends_on"],
 }
 # All that hangs on one job, with the method that reaches it.
 PARTS = [
     ("get", ""),
     ("delete", ""),
     ("post", "/cancel"),
+    ("post", "/hold"),
+    ("post", "/release"),
+    ("post", "/top"),
     ("get", "/logs"),
     ("get", "/events"),
     ("get", "/attempts"),

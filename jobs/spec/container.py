@@ -1,8 +1,4 @@
-"""What may be asked for: the rules that serializers and forms share.
-
-Each rule raises Django's ValidationError with a stable code and a sentence that says
-what to do. Bounds of plain numbers are validators on the fields of Job instead.
-"""
+"""What runs in the container: its image, command, environment and volumes."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-MAX_NAME = 100
+from jobs.spec.text import CONTROL, UNSTORABLE, check_text, shown, size_of
+
 MAX_IMAGE = 255
 MAX_COMMAND_BYTES = 32 * 1024
 MAX_COMMAND_ITEMS = 1000
@@ -40,30 +37,6 @@ RESERVED_ENV = re.compile(
     r"NVIDIA_(?!(?:DISABLE_REQUIRE|TF32_OVERRIDE)$).*"
     r"|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|DOCKER_RESOURCE_.*|GPUJOBS_.*"
 )
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Line separators break a line; direction overrides make a name read as another.
-NOT_ONE_LINE = re.compile(
-    rf"{CONTROL.pattern}|[\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)
-UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-
-
-def check_text(value: str) -> None:
-    """Refuse what neither UTF-8 nor PostgreSQL nor an argument of a program can hold."""
-    if UNSTORABLE.search(value):
-        raise ValidationError(
-            "Remove the NUL character or the half of a surrogate pair.", "bad_text"
-        )
-
-
-def check_name(value: str) -> None:
-    check_text(value)
-    if len(value) > MAX_NAME:
-        raise ValidationError(f"Use at most {MAX_NAME} characters.", "max_length")
-    if NOT_ONE_LINE.search(value):
-        raise ValidationError(
-            "Use one line without control characters.", "control_character"
-        )
 
 
 def check_image(value: str) -> None:
@@ -95,7 +68,7 @@ def _check_shell_line(line: str) -> None:
         raise ValidationError(
             "Leave the command out to run the image's own.", "empty_command"
         )
-    if _size(line) > MAX_COMMAND_BYTES:
+    if size_of(line) > MAX_COMMAND_BYTES:
         raise ValidationError(
             "A command as a string may have 32 KiB. Put a longer script in the image "
             "or in a volume.",
@@ -115,7 +88,7 @@ def _check_arguments(arguments: list[str]) -> None:
         )
     for argument in arguments:
         check_text(argument)
-        if _size(argument) >= MAX_ARGUMENT_BYTES:
+        if size_of(argument) >= MAX_ARGUMENT_BYTES:
             raise ValidationError(
                 "Each item must be shorter than 131,072 bytes: Linux starts no "
                 "program with a longer one.",
@@ -130,7 +103,7 @@ def check_env(value: Any) -> None:
         raise ValidationError(f"At most {MAX_ENV_KEYS} variables.", "env_too_large")
     for key, text in value.items():
         _check_variable(key, text)
-    if sum(_size(key) + _size(text) for key, text in value.items()) > MAX_ENV_BYTES:
+    if sum(size_of(key) + size_of(text) for key, text in value.items()) > MAX_ENV_BYTES:
         raise ValidationError(
             "All variables together may have 128 KiB. Put more into a volume.",
             "env_too_large",
@@ -140,7 +113,7 @@ def check_env(value: Any) -> None:
 def _check_variable(key: Any, text: Any) -> None:
     if not isinstance(key, str) or not ENV_KEY.fullmatch(key):
         raise ValidationError(
-            f"{_shown(key)} is no variable name: use letters, digits and _, and no "
+            f"{shown(key)} is no variable name: use letters, digits and _, and no "
             "digit first.",
             "bad_env_name",
         )
@@ -151,7 +124,7 @@ def _check_variable(key: Any, text: Any) -> None:
     if not isinstance(text, str):
         raise ValidationError(f"The value of {key} must be a text.", "bad_env")
     check_text(text)
-    if _size(text) > MAX_ENV_VALUE_BYTES:
+    if size_of(text) > MAX_ENV_VALUE_BYTES:
         raise ValidationError(
             f"The value of {key} may have 32 KiB. Put more into a volume.",
             "env_too_large",
@@ -193,7 +166,7 @@ def _clean_volume(item: Any) -> dict[str, str]:
 def _clean_path(path: Any) -> str:
     """Return `path` without a closing slash, or refuse what could mean another path."""
     if not isinstance(path, str) or not path.startswith("/"):
-        raise ValidationError(f"{_shown(path)} is no absolute path.", "bad_path")
+        raise ValidationError(f"{shown(path)} is no absolute path.", "bad_path")
     parts = path.removesuffix("/").split("/")[1:]
     if (
         not parts
@@ -204,7 +177,7 @@ def _clean_path(path: Any) -> str:
         or UNSTORABLE.search(path)
     ):
         raise ValidationError(
-            f"{_shown(path)}: a path may have {MAX_PATH:,} characters, no '//', '.', "
+            f"{shown(path)}: a path may have {MAX_PATH:,} characters, no '//', '.', "
             "'..' or ':' in it and no control characters.",
             "bad_path",
         )
@@ -220,7 +193,7 @@ def _check_source(source: str) -> None:
             else "The operator of this site allows none."
         )
         raise ValidationError(
-            f"{_shown(source)} may not be mounted. {allowed}", "mount_not_allowed"
+            f"{shown(source)} may not be mounted. {allowed}", "mount_not_allowed"
         )
 
 
@@ -228,73 +201,13 @@ def _check_targets(targets: list[PurePosixPath]) -> None:
     for position, target in enumerate(targets):
         if not any(target.is_relative_to(root) for root in TARGET_ROOTS):
             raise ValidationError(
-                f"{_shown(str(target))}: mount under one of {', '.join(TARGET_ROOTS)}.",
+                f"{shown(str(target))}: mount under one of {', '.join(TARGET_ROOTS)}.",
                 "bad_target",
             )
         for other in targets[:position]:
             if target.is_relative_to(other) or other.is_relative_to(target):
                 raise ValidationError(
-                    f"{_shown(str(other))} and {_shown(str(target))} overlap. Mount "
+                    f"{shown(str(other))} and {shown(str(target))} overlap. Mount "
                     "each volume beside the others.",
                     "nested_target",
                 )
-
-
-def check_priority(value: int, *, most: int) -> None:
-    if value > most:
-        text = f"Above {most} an operator must let you: use at most that."
-        raise ValidationError(text, "priority_not_allowed")
-
-
-def check(data: Mapping[str, Any]) -> None:
-    """Refuse fields that do not go together. `data` is a cleaned spec."""
-    errors = {**_kind_errors(data), **_gpu_errors(data)}
-    if errors:
-        raise ValidationError(errors)
-
-
-def _kind_errors(data: Mapping[str, Any]) -> dict[str, ValidationError]:
-    if data.get("image") and data.get("model_name"):
-        text = "Give an image or a model_name, not both."
-        return {"model_name": ValidationError(text, "image_and_model")}
-    if not data.get("image") and not data.get("model_name"):
-        text = "Give an image to run, or a model_name."
-        return {"image": ValidationError(text, "required")}
-    kind = "image" if data.get("image") else "model_name"
-    foreign = ["params"] if kind == "image" else ["command", "env", "volumes"]
-    text = f"A job with {kind} does not take this. Leave it out."
-    # An empty value says the same as none.
-    return {
-        name: ValidationError(text, "not_for_this_kind")
-        for name in foreign
-        if data.get(name)
-    }
-
-
-def _gpu_errors(data: Mapping[str, Any]) -> dict[str, ValidationError]:
-    gpu_count, min_vram_mb = data.get("gpu_count", 1), data.get("min_vram_mb")
-    if gpu_count == 0 and min_vram_mb is not None:
-        text = "A job without GPUs has no VRAM. Leave it out."
-        return {"min_vram_mb": ValidationError(text, "vram_without_gpu")}
-    if data.get("share") and gpu_count == 0:
-        text = "A job without GPUs has none to share."
-        return {"share": ValidationError(text, "share_without_gpu")}
-    if data.get("share") and min_vram_mb is None:
-        text = "To share a GPU, say how much VRAM the job needs at most."
-        return {"min_vram_mb": ValidationError(text, "share_needs_vram")}
-    return {}
-
-
-def default_name(data: Mapping[str, Any]) -> str:
-    """Name a job after its model or the last part of its image."""
-    image = data.get("image", "").partition("@")[0].rpartition("/")[2]
-    return data.get("model_name") or image.partition(":")[0][:MAX_NAME]
-
-
-def _size(text: str) -> int:
-    return len(text.encode(errors="surrogatepass"))
-
-
-def _shown(value: Any) -> str:
-    """A hostile value, fit to stand in a sentence."""
-    return repr(value if len(str(value)) <= 80 else f"{str(value)[:80]}...")

@@ -24,17 +24,9 @@ from scheduler.placement.forecast import Certainty, Explanation
 from scheduler.reservation.waking import SILENCE_TEXT
 
 
-class TimeField(serializers.DateTimeField):
-    """Seconds since the epoch, shown as other times are; null where nobody knows."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"allow_null": True, **kwargs})
-
-    def to_representation(self, value: float) -> str | None:
-        if value == math.inf:
-            return None
-        shown = super().to_representation(datetime.fromtimestamp(value, UTC))
-        return str(shown)
+def moment(at: float | None) -> datetime | None:
+    """Of seconds since the epoch; None where nobody knows."""
+    return datetime.fromtimestamp(at, UTC) if at not in (None, math.inf) else None
 
 
 class LineSerializer(serializers.Serializer[placement.Line]):
@@ -54,8 +46,12 @@ class LineSerializer(serializers.Serializer[placement.Line]):
     free_mb = serializers.IntegerField()
     missing_mb = serializers.IntegerField()
     blocked_by = serializers.CharField()
-    until = TimeField(help_text="When its holders are gone, at the latest.")
+    until = serializers.SerializerMethodField()
     text = serializers.CharField()
+
+    def get_until(self, line: placement.Line) -> datetime | None:
+        """When its holders are gone, at the latest."""
+        return moment(line.until)
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
@@ -73,7 +69,7 @@ class AnswerSerializer(serializers.Serializer[Any]):
     place_in_line = serializers.IntegerField(allow_null=True)
     reason = serializers.CharField()
     text = serializers.CharField()
-    eta = TimeField()
+    eta = serializers.DateTimeField(allow_null=True)
     eta_certainty = serializers.ChoiceField([word.value for word in Certainty])
     change = ChangeSerializer(allow_null=True)
     gpus = LineSerializer(many=True)
@@ -109,7 +105,7 @@ def _said(explained: Explanation) -> dict[str, Any]:
         "place_in_line": explained.place,
         "reason": reason,
         "text": text,
-        "eta": explained.expected.at,
+        "eta": moment(explained.expected.at),
         "eta_certainty": explained.expected.certainty,
         "change": explained.change,
         "gpus": explained.lines,

@@ -41,7 +41,7 @@ def _earliest(
 def _times(board: Board, request: Request, node: NodeState) -> list[float]:
     """When something ends on the node; only then can more become free."""
     ends = {span.until for span in node.spans}
-    for state in board.standing(request)[node.node.name]:
+    for state in board.able(request, node):
         ends.update(span.until for span in state.spans)
     return sorted(end for end in ends if board.now < end < math.inf)
 
@@ -49,10 +49,10 @@ def _times(board: Board, request: Request, node: NodeState) -> list[float]:
 def _best_set(board: Board, request: Request) -> Reservation | None:
     """The GPUs of one node that miss least to hold the request."""
     sets = []
-    for name, states in board.standing(request).items():
+    for name in board.standing(request):
         able = [
             (_missing(state, request), state.gpu.index, state.gpu.uuid, state)
-            for state in states
+            for state in board.able(request, board.nodes[name])
             if board.busy(state, request, board.now) in _TEMPORARY
         ]
         able.sort(key=lambda row: row[:3])

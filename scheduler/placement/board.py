@@ -10,6 +10,8 @@ from scheduler.placement.terms import Gpu, Node, Request, Snapshot
 
 # A holder whose limit has passed is being stopped: it is gone any moment, not now.
 OVERDUE_S = 60.0
+Standing = frozenset[tuple[object, ...]]
+
 # What refuses a GPU only for a time.
 PASSING = frozenset({"holder", "vram", "foreign_use", "reserved", "node_busy"})
 
@@ -46,6 +48,18 @@ class GpuState:
     now: Room = field(default=Room(0, True, False))
     # Whether something of it is kept for later.
     is_kept: bool = False
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        # One of which something is kept is like no other.
+        alone = self.gpu.id if self.is_kept else None
+        return (*self.hardware, self.gpu.foreign_mb, self.now, alone)
+
+    @property
+    def hardware(self) -> tuple[object, ...]:
+        """What the standing rules look at, beside the node."""
+        gpu = self.gpu
+        return gpu.name, self.usable_mb, gpu.state, gpu.state_reason, gpu.is_present
 
     def over(self, start: float, until: float) -> Room:
         """What is free from `start` to `until` without a break."""
@@ -88,6 +102,18 @@ class NodeState:
     # Raised with each change, so that what was worked out for it can be kept.
     version: int = 0
     free_millicpus: int = 0
+    # GPUs in the same state: what holds for the first holds for all of a kind.
+    kinds: list[list[GpuState]] = field(default_factory=list)
+
+    def changed(self) -> None:
+        self.version += 1
+        self.sort()
+
+    def sort(self) -> None:
+        kinds: dict[tuple[object, ...], list[GpuState]] = {}
+        for state in self.gpus:
+            kinds.setdefault(state.kind, []).append(state)
+        self.kinds = list(kinds.values())
 
     def over(self, start: float, until: float) -> tuple[int, int]:
         """Thousandths of CPUs and MiB of memory, free from `start` to `until`."""
@@ -115,7 +141,7 @@ class Board:
     snapshot: Snapshot
     nodes: dict[str, NodeState] = field(default_factory=dict)
     gpus: dict[int, GpuState] = field(default_factory=dict)
-    _standing: dict[Request, dict[str, list[GpuState]]] = field(default_factory=dict)
+    _standing: dict[Request, dict[str, Standing]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Board":
@@ -150,26 +176,57 @@ class Board:
         ]
         state = NodeState(node, gpus, spans, sum(gpu.usable_mb for gpu in gpus))
         state.free_millicpus = state.over(self.now, self.now + 1)[0]
+        state.sort()
         return state
 
     def bound(self, until: float) -> float:
         return max(until, self.now + OVERDUE_S)
 
-    def standing(self, request: Request) -> dict[str, list[GpuState]]:
-        """By node, the GPUs that no standing rule refuses; nodes refused are left out."""
+    def standing(self, request: Request) -> dict[str, Standing]:
+        """By node, the hardware that no standing rule refuses; nodes that one refuses
+        are left out."""
         found = self._standing.get(request)
         if found is None:
             found = {
-                name: [
-                    state
-                    for state in node.gpus
-                    if not gpu_refusal(self.snapshot, state.gpu, request)[0]
-                ]
+                name: self._stands(node, request)
                 for name, node in self.nodes.items()
                 if not node_refusal(node.node, request)[0]
             }
             self._standing[request] = found
         return found
+
+    def _stands(self, node: NodeState, request: Request) -> Standing:
+        seen: dict[tuple[object, ...], bool] = {}
+        for kind in node.kinds:
+            hardware = kind[0].hardware
+            if hardware not in seen:
+                refused, _ = gpu_refusal(self.snapshot, kind[0].gpu, request)
+                seen[hardware] = not refused
+        return frozenset(hardware for hardware, stands in seen.items() if stands)
+
+    def able(self, request: Request, node: NodeState) -> list[GpuState]:
+        """The GPUs of the node that no standing rule refuses."""
+        standing = self.standing(request).get(node.node.name, frozenset())
+        return [
+            state
+            for kind in node.kinds
+            if kind[0].hardware in standing
+            for state in kind
+        ]
+
+    def free(self, request: Request, node: NodeState, start: float) -> list[GpuState]:
+        """Those of them that are free for so long from `start`."""
+        standing = self.standing(request).get(node.node.name, frozenset())
+        if start == self.now:
+            return [
+                state
+                for kind in node.kinds
+                if kind[0].hardware in standing
+                and not self.busy(kind[0], request, start)
+                for state in kind
+            ]
+        able = self.able(request, node)
+        return [state for state in able if not self.busy(state, request, start)]
 
     def busy(self, state: GpuState, request: Request, start: float) -> str:
         """Which rule refuses the GPU for so long from `start`; empty if none does."""
@@ -207,7 +264,7 @@ class Board:
             gpu.add(Span(began, until, mb, alone), self.now)
         if not forever:
             self._hold_node(state, request, gpu_ids, began, until)
-        state.version += 1
+        state.changed()
 
     def _hold_node(
         self,

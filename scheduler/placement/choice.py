@@ -14,8 +14,9 @@ from scheduler.placement.terms import Lane, Request, Snapshot
 
 # Beyond these the rare requests are noise, and cost time.
 MOST_SHAPES = 12
-# How finely stranded VRAM is told apart: nearer than this, the better fit is taken.
-GRAIN = 100
+# Stranded VRAM is told apart by tenths of a GPU; of what is nearer the better fit is
+# taken. Told apart more finely it packs worse (bench/replay.py).
+GRAIN = 10
 
 Demand = tuple[tuple[Request, int], ...]
 Key = tuple[object, ...]
@@ -25,12 +26,11 @@ Choice = tuple[Key, tuple[GpuState, ...]]
 def demand(snapshot: Snapshot, lanes: Iterable[Lane]) -> Demand:
     """What is asked for most, with how many ask: the queue, and what runs. Somebody
     may always come who wants a whole GPU."""
-    asking = [
-        *snapshot.running,
-        *((lane.request, lane.waiting) for lane in lanes),
-    ]
+    asking: dict[Request, int] = dict(snapshot.running)
+    for lane in lanes:
+        asking[lane.request] = asking.get(lane.request, 0) + lane.waiting
     counts: dict[Request, int] = {}
-    for request, count in asking:
+    for request, count in asking.items():
         if request.gpu_count:
             # An image can be pulled, and how long it lasts is all one to the room.
             kind = replace(request, image="", timeout_s=1, grace_s=0, shm_mb=None)
@@ -70,21 +70,17 @@ class Chooser:
     def fitting(self, request: Request, node: NodeState, start: float) -> Choice | None:
         """The best set of the node's GPUs that is free from `start` for long enough."""
         board = self._board
-        able = [
-            state
-            for state in board.standing(request)[node.node.name]
-            if not board.busy(state, request, start)
-        ]
+        able = board.free(request, node, start)
         if len(able) < request.gpu_count:
             return None
-        choice = self._best(request, node, able)
+        choice = self.best(request, node, able)
         usable = sum(state.usable_mb for state in choice[1])
         vram_mb = request.vram_mb * len(choice[1]) if request.share else usable
         wanted = node.claim(request, vram_mb)
         has_room = node.has_room(wanted, start, start + request.lasts_s)
         return choice if has_room else None
 
-    def _best(
+    def best(
         self, request: Request, node: NodeState, able: Sequence[GpuState]
     ) -> Choice:
         if not request.gpu_count:
@@ -112,6 +108,13 @@ class Chooser:
             return (strands, free, *where)
         # The smallest sufficient GPU, on the node that it fragments least.
         return (state.usable_mb, strands, *where)
+
+    def stranded(self) -> float:
+        """The part of all VRAM that is free and of no use to the requests to come."""
+        nodes = self._board.nodes.values()
+        free = sum(self._count_stranded(n, {}, n.free_millicpus) for n in nodes)
+        weight = sum(count for _, count in self._wanted)
+        return free / max(1, weight * sum(node.usable_mb for node in nodes))
 
     def _strands(
         self, request: Request, node: NodeState, chosen: tuple[GpuState, ...]
@@ -150,12 +153,11 @@ class Chooser:
         rooms: list[tuple[GpuState, Room]],
         free_mb: int,
     ) -> int:
-        able = self._board.standing(request).get(node.node.name, ())
-        ids = {id(state) for state in able}
+        standing = self._board.standing(request).get(node.node.name, frozenset())
         fitting = [
             room.free_mb
             for state, room in rooms
-            if id(state) in ids
+            if state.hardware in standing
             and room.free_mb >= request.vram_mb
             and (room.is_whole or (request.share and not room.is_exclusive))
         ]

@@ -1,8 +1,8 @@
 """How much of a node's CPUs and memory a request takes: as asked, else its fair part.
 
 The fair part goes by VRAM: who holds a quarter of a node's VRAM may have a quarter of
-its CPUs and memory, so that no GPU is left without. What was not asked for bends: half
-of the fair part is enough to start.
+nine tenths of its CPUs and memory, so that no GPU is left without, nor are jobs that
+need none. What was not asked for bends: half of the fair part is enough to start.
 """
 
 from typing import NamedTuple
@@ -28,24 +28,28 @@ def claim(node: Node, usable_mb: int, request: Request, vram_mb: int) -> Claim:
     """Of a request that holds `vram_mb` of the node's `usable_mb` of VRAM."""
     millicpus = least = round((request.cpus or 0) * 1000)
     if request.cpus is None:
-        millicpus, least = _fair_cpus(node, usable_mb, request, vram_mb)
+        millicpus = _fair_cpus(node, usable_mb, request, vram_mb)
+        least = millicpus // 2 if request.gpu_count else millicpus
     memory_mb = least_memory = request.memory_mb or 0
     if request.memory_mb is None:
-        part = (vram_mb, usable_mb)
-        if not request.gpu_count:
-            part = (millicpus, node.cpus * 1000)
-        fair_mb = node.memory_mb * part[0] // max(1, part[1])
+        fair_mb = _fair_memory(node, usable_mb, request, vram_mb, millicpus)
         # What lies in shared memory counts in memory.
         memory_mb = max(fair_mb, request.shm_mb or 0)
         least_memory = max(fair_mb // 2, request.shm_mb or 0)
     return Claim(millicpus, memory_mb, least, least_memory)
 
 
-def _fair_cpus(
-    node: Node, usable_mb: int, request: Request, vram_mb: int
-) -> tuple[int, int]:
+def _fair_cpus(node: Node, usable_mb: int, request: Request, vram_mb: int) -> int:
     if not request.gpu_count:
-        one = min(1000, node.cpus * 1000)
-        return one, one
-    fair = node.cpus * 1000 * vram_mb // max(1, usable_mb)
-    return fair, fair // 2
+        return 1000
+    # Where there are two, one at least is left to jobs without a GPU.
+    kept = max(1, node.cpus // 10) if node.cpus > 1 else 0
+    return (node.cpus - kept) * 1000 * vram_mb // max(1, usable_mb)
+
+
+def _fair_memory(
+    node: Node, usable_mb: int, request: Request, vram_mb: int, millicpus: int
+) -> int:
+    if not request.gpu_count:
+        return node.memory_mb * millicpus // (node.cpus * 1000)
+    return node.memory_mb * 9 // 10 * vram_mb // max(1, usable_mb)

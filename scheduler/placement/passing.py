@@ -17,7 +17,7 @@ from scheduler.placement.terms import (
     Snapshot,
     Wait,
 )
-from scheduler.placement.why import explain_lines, why
+from scheduler.placement.why import why
 
 # Whoever waits for these may be given a reservation; other waits no time ends.
 RESERVABLE = (WaitReason.RESOURCES, WaitReason.FOREIGN_USE, WaitReason.PRIORITY)
@@ -75,7 +75,7 @@ class Walk:
             return refused
         chosen = self._chooser.now(request)
         if chosen is None:
-            wait = why(self.board, request, explain_lines(self.board, request))
+            wait = why(self.board, request)
             self._refused[request] = wait
             return wait
         return self._placement(request, *chosen)

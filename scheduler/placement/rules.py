@@ -118,6 +118,11 @@ GPU_SERVICE: tuple[GpuRule, ...] = (
     ),
 )
 
+# The rules that no waiting changes.
+HARDWARE = frozenset(
+    [rule.name for rule in NODE_HARDWARE] + [rule.name for rule in GPU_HARDWARE]
+)
+
 
 def names(gpu: Gpu, request: Request) -> bool:
     wanted = request.gpu_name or "*"

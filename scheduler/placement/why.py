@@ -4,11 +4,17 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from jobs.status import WaitReason
 from scheduler.placement.board import PASSING, Board, GpuState
 from scheduler.placement.claim import Claim
-from scheduler.placement.rules import fits_ever, gpu_refusal, node_refusal
+from scheduler.placement.rules import (
+    HARDWARE,
+    fits_ever,
+    gpu_refusal,
+    node_refusal,
+)
 from scheduler.placement.terms import Line, Request, Wait
 
 MOST_TOLD = 4
@@ -55,6 +61,18 @@ def at(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+class Refusal(NamedTuple):
+    """What stands between the request and these GPUs, which are in the same state."""
+
+    states: Sequence[GpuState]
+    rule: str  # empty where nothing does
+    missing_mb: int
+
+    @property
+    def node(self) -> str:
+        return self.states[0].gpu.node
+
+
 def explain_lines(board: Board, request: Request) -> tuple[Line, ...]:
     """One line per GPU: what stands between it and the request now."""
     if not request.gpu_count:
@@ -62,21 +80,42 @@ def explain_lines(board: Board, request: Request) -> tuple[Line, ...]:
     return tuple(_line(board, request, state) for state in board.gpus.values())
 
 
+def _refusals(board: Board, request: Request) -> list[Refusal]:
+    found = []
+    for node in board.nodes.values():
+        for kind in node.kinds:
+            rule = _rule(board, request, kind[0])
+            missing_mb = _missing(kind[0], rule, request)
+            found.append(Refusal(kind, rule, missing_mb))
+    return found
+
+
+def _rule(board: Board, request: Request, state: GpuState) -> str:
+    standing = board.standing(request).get(state.gpu.node, frozenset())
+    if state.hardware not in standing:
+        return gpu_refusal(board.snapshot, state.gpu, request)[0]
+    rule = board.busy(state, request, board.now)
+    return rule or _node_line(board, request, state)[0]
+
+
+def _missing(state: GpuState, rule: str, request: Request) -> int:
+    if rule not in ("too_small", "holder", "vram", "foreign_use"):
+        return 0
+    size_mb = state.usable_mb if rule == "too_small" else state.now.free_mb
+    return max(0, request.vram_mb - size_mb)
+
+
 def _line(board: Board, request: Request, state: GpuState) -> Line:
-    rule, text = gpu_refusal(board.snapshot, state.gpu, request)
-    free_mb = state.now.free_mb
-    if not rule:
-        rule = board.busy(state, request, board.now)
-        text = _busy_text(board, state, rule, request)
-    if not rule:
-        rule, text = _node_line(board, request, state)
-    size_mb = state.usable_mb if rule == "too_small" else free_mb
-    is_short = rule in ("too_small", "holder", "vram", "foreign_use")
+    rule = _rule(board, request, state)
+    _, text = gpu_refusal(board.snapshot, state.gpu, request)
+    text = text or _busy_text(board, state, rule, request)
+    if not text and rule:
+        _, text = _node_line(board, request, state)
     return Line(
         gpu=state.gpu,
         blocked_by=rule,
-        missing_mb=max(0, request.vram_mb - size_mb) if is_short else 0,
-        free_mb=free_mb,
+        missing_mb=_missing(state, rule, request),
+        free_mb=state.now.free_mb,
         until=_gone_by(state) if rule in ("holder", "vram") else math.inf,
         text=text or "it would do",
     )
@@ -95,7 +134,7 @@ def _busy_text(board: Board, state: GpuState, rule: str, request: Request) -> st
         return f"{gpu.foreign_mb:,} MiB are used by processes outside GPU Jobs{whose}"
     if rule == "vram":
         return f"{state.now.free_mb:,} MiB are free"
-    if rule == "reserved":
+    if rule == "reserved" and state.is_kept:
         kept = [span.start for span in state.spans if span.start > board.now]
         since = f" from {at(min(kept))}" if kept else ""
         return f"it is kept for a job ahead{since}"
@@ -136,59 +175,76 @@ def _claim(board: Board, request: Request, state: GpuState) -> Claim:
     return board.nodes[state.gpu.node].claim(request, each_mb * request.gpu_count)
 
 
-def why(board: Board, request: Request, lines: Sequence[Line]) -> Wait:
-    """The reason and the sentence, from the lines."""
+def why(board: Board, request: Request) -> Wait:
+    """The reason and the sentence."""
     nodes = board.snapshot.nodes
     if not any(node.state in _THERE for node in nodes.values()):
         text = f"Needs {request}; no node is up."
         return Wait(request=request, reason=WaitReason.NODE_DOWN, text=text)
-    refusal = fits_ever(board.snapshot, request)
-    if refusal:
-        return Wait(request=request, reason=WaitReason.NEVER_FITS, text=refusal)
     if not request.gpu_count:
         return _why_without_gpu(board, request)
-    free = max(_count(lines, node, frozenset()) for node in nodes)
+    refusals = _refusals(board, request)
+    lasting = [r for r in refusals if r.rule not in HARDWARE]
+    if max(_sizes(lasting).values(), default=0) < request.gpu_count:
+        return _never(board, request)
+    free = max(_counts(refusals, frozenset()).values(), default=0)
     would = f"only {free}" if free else "none"
     needs = f"Needs {request}"
     needs += f"; on one node {would} would do now." if request.gpu_count > 1 else "."
-    reason, text = _lifted(request, lines, nodes)
-    text = " ".join(part for part in (needs, text, _told(lines)) if part)
+    reason, text = _lifted(request, refusals)
+    told = _told(board, request, refusals)
+    text = " ".join(part for part in (needs, text, told) if part)
     return Wait(request=request, reason=reason, text=text)
+
+
+def _never(board: Board, request: Request) -> Wait:
+    text = fits_ever(board.snapshot, request)
+    return Wait(request=request, reason=WaitReason.NEVER_FITS, text=text)
 
 
 _THERE = ("up", "draining", "quarantined")
 
 
-def _lifted(
-    request: Request, lines: Sequence[Line], nodes: Iterable[str]
-) -> tuple[WaitReason, str]:
+def _lifted(request: Request, refusals: Sequence[Refusal]) -> tuple[WaitReason, str]:
     for lifted, reason, text in _LIFTS:
-        if any(_count(lines, node, lifted) >= request.gpu_count for node in nodes):
+        if max(_counts(refusals, lifted).values(), default=0) >= request.gpu_count:
             return reason, text
     return WaitReason.NODE_DOWN, "What would is on a node that is down."
 
 
-def _count(lines: Iterable[Line], node: str, lifted: frozenset[str]) -> int:
-    return sum(
-        line.gpu.node == node and (not line.blocked_by or line.blocked_by in lifted)
-        for line in lines
-    )
+def _counts(refusals: Iterable[Refusal], lifted: frozenset[str]) -> Counter[str]:
+    """By node, the GPUs that would do if these rules were lifted."""
+    return _sizes(r for r in refusals if not r.rule or r.rule in lifted)
 
 
-def _told(lines: Sequence[Line]) -> str:
+def _sizes(refusals: Iterable[Refusal]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for refusal in refusals:
+        counts[refusal.node] += len(refusal.states)
+    return counts
+
+
+def _told(board: Board, request: Request, refusals: Iterable[Refusal]) -> str:
     """The GPUs that are nearest to being enough, and how many more there are."""
-    blocked = [line for line in lines if line.blocked_by]
-    nearest = sorted(
-        blocked,
-        key=lambda line: (
-            line.blocked_by not in PASSING,
-            line.missing_mb,
-            line.gpu.node,
-            line.gpu.index,
+    blocked = sorted(
+        (refusal for refusal in refusals if refusal.rule),
+        key=lambda refusal: (
+            refusal.rule not in PASSING,
+            refusal.missing_mb,
+            refusal.node,
+            refusal.states[0].gpu.index,
         ),
     )
-    told = " ".join(f"{line.gpu}: {line.text}." for line in nearest[:MOST_TOLD])
-    counts = Counter(line.blocked_by for line in nearest[MOST_TOLD:])
+    states = [state for refusal in blocked for state in refusal.states]
+    lines = [_line(board, request, state) for state in states[:MOST_TOLD]]
+    told = " ".join(f"{line.gpu}: {line.text}." for line in lines)
+    counts = Counter(
+        {
+            rule: sum(len(r.states) for r in blocked if r.rule == rule)
+            for rule in {refusal.rule for refusal in blocked}
+        }
+    )
+    counts -= Counter(line.blocked_by for line in lines)
     if not counts:
         return told
     more = ", ".join(f"{n} {rule}" for rule, n in sorted(counts.items()))
@@ -200,6 +256,8 @@ def _why_without_gpu(board: Board, request: Request) -> Wait:
         name: node_refusal(node.node, request) for name, node in board.nodes.items()
     }
     rules = {rule for rule, _ in refusals.values()}
+    if rules <= HARDWARE:
+        return _never(board, request)
     told = "; ".join(text for _, text in refusals.values() if text)
     reason, text = WaitReason.NODE_DOWN, told
     if "" in rules:

@@ -193,6 +193,8 @@ def _foreign_by(processes: list[dict[str, Any]]) -> str:
         return ""
     largest = max(processes, key=lambda process: process["used_mb"] or 0)
     inside = f" in container {largest['container']}" if largest["container"] else ""
-    told = f"{largest['process']} of {largest['user']}, pid {largest['pid']}{inside}"
+    # Of a process that has just ended only its number is known.
+    who = f"{largest['process']} of {largest['user']}, " if largest["user"] else ""
+    told = f"{who}pid {largest['pid']}{inside}"
     more = len(processes) - 1
     return told + (f", and {more} more" if more else "")

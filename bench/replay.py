@@ -1,0 +1,348 @@
+"""Public traces through the placement: what is allocated, stranded, and waited for.
+
+    python -m bench.replay [--traces ../shared/traces] [--nodes 150] [--jobs 600]
+
+Two replays, each with the same discipline of the queue and four ways to choose GPUs in
+one run: ours, first fit, best fit without sharing, random. The first fills Alibaba's
+2023 GPU-sharing cluster (openb; Weng et al., USENIX ATC 2023) to 130 % of its GPUs. The
+second lets those requests arrive at four servers of eight GPUs, with the run times of
+Microsoft's Philly trace, and limits one to ten times too long. Where the folder is not
+there, requests and run times come from a generator with the published mix.
+"""
+
+import argparse
+import csv
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.simulation import Simulation, Started, Work
+from scheduler.placement import Gpu, Lane, Node, Plan, Request, Snapshot, passing
+from scheduler.placement.board import Board, GpuState, NodeState
+from scheduler.placement.choice import Choice, Chooser, demand
+
+# A GPU of the trace is a thousand parts; here each is so many MiB of VRAM.
+PART_MB = 24
+DAY_S = 86_400
+
+
+class FirstFit(Chooser):
+    def best(
+        self, request: Request, node: NodeState, able: Sequence[GpuState]
+    ) -> Choice:
+        chosen = sorted(able, key=lambda state: state.gpu.index)[: request.gpu_count]
+        return (node.node.name,), tuple(chosen)
+
+
+class BestFit(Chooser):
+    def best(
+        self, request: Request, node: NodeState, able: Sequence[GpuState]
+    ) -> Choice:
+        def left(state: GpuState) -> tuple[int, int]:
+            return state.now.free_mb, state.gpu.index
+
+        chosen = sorted(able, key=left)[: request.gpu_count]
+        rest = sum(state.now.free_mb for state in node.gpus)
+        return (
+            sum(state.now.free_mb for state in chosen),
+            rest,
+            node.node.name,
+        ), tuple(chosen)
+
+
+class RandomFit(Chooser):
+    _rng = random.Random(7)  # noqa: S311 - a bench
+
+    def best(
+        self, request: Request, node: NodeState, able: Sequence[GpuState]
+    ) -> Choice:
+        chosen = self._rng.sample(list(able), request.gpu_count)
+        return (self._rng.random(), node.node.name), tuple(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    name: str
+    chooser: type[Chooser]
+    shares: bool = True
+
+    def asks(self, request: Request) -> Request:
+        return request if self.shares else replace(request, share=False)
+
+
+POLICIES = (
+    Policy("ours", Chooser),
+    Policy("first fit", FirstFit),
+    Policy("best fit", BestFit),
+    Policy("best fit, no sharing", BestFit, shares=False),
+    Policy("random", RandomFit),
+)
+
+
+def plan_with(chooser: type[Chooser]) -> Callable[[Snapshot, Sequence[Lane]], Plan]:
+    """The product's pass, but for the way in which it chooses among GPUs that fit."""
+
+    def planned(snapshot: Snapshot, lanes: Sequence[Lane]) -> Plan:
+        ours = passing.Chooser
+        passing.Chooser = chooser  # type: ignore[misc]
+        try:
+            return passing.plan(snapshot, lanes)
+        finally:
+            passing.Chooser = ours  # type: ignore[misc]
+
+    return planned
+
+
+# --- Traces --------------------------------------------------------------------------
+
+
+def requests_of(traces: Path) -> list[Request]:
+    path = traces / "openb" / "openb_pod_list_default.csv"
+    if not path.exists():
+        return made_up_requests()
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if int(row["num_gpu"])]
+    return [
+        _request(
+            int(row["num_gpu"]),
+            int(row["gpu_milli"]),
+            int(row["cpu_milli"]),
+            int(row["memory_mib"]),
+        )
+        for row in rows
+    ]
+
+
+def _request(gpus: int, milli: int, cpu_milli: int, memory_mb: int) -> Request:
+    share = milli < 1000
+    return Request(
+        gpu_count=gpus,
+        min_vram_mb=milli * PART_MB if share else None,
+        share=share,
+        cpus=cpu_milli / 1000,
+        memory_mb=memory_mb,
+    )
+
+
+def made_up_requests(number: int = 2000) -> list[Request]:
+    """The published mix: a bit over half whole GPUs, few of them several at once."""
+    rng = random.Random(11)  # noqa: S311 - a bench
+    found = []
+    for _ in range(number):
+        gpus, milli = rng.choice([1, 1, 1, 1, 1, 1, 1, 2, 4, 8]), 1000
+        if rng.random() < 0.46:
+            gpus, milli = 1, rng.choice([810, 470, 320, 650, 230, 140])
+        found.append(_request(gpus, milli, 8000 * gpus, 16_384 * gpus))
+    return found
+
+
+def cluster_of(traces: Path, most: int) -> Snapshot:
+    path = traces / "openb" / "openb_node_list_gpu_node.csv"
+    if not path.exists():
+        return servers(most, 4)
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    step = max(1, len(rows) // most)
+    nodes: dict[str, Node] = {}
+    gpus: dict[int, Gpu] = {}
+    for row in rows[::step]:
+        nodes[row["sn"]] = Node(
+            name=row["sn"],
+            cpus=int(row["cpu_milli"]) // 1000,
+            memory_mb=int(row["memory_mib"]),
+        )
+        for index in range(int(row["gpu"])):
+            gpus[len(gpus)] = _gpu(len(gpus), index, row["sn"], row["model"])
+    return Snapshot(nodes=nodes, gpus=gpus)
+
+
+def _gpu(id_: int, index: int, node: str, name: str) -> Gpu:
+    return Gpu(
+        id=id_,
+        uuid=f"{node}-{index}",
+        index=index,
+        name=name,
+        node=node,
+        total_mb=1000 * PART_MB,
+    )
+
+
+def servers(number: int, each: int) -> Snapshot:
+    names = [f"server{i}" for i in range(number)]
+    gpus = {
+        number * each + i: _gpu(number * each + i, i % each, names[i // each], "GPU")
+        for i in range(number * each)
+    }
+    nodes = {name: Node(name=name, cpus=12 * each, memory_mb=2**20) for name in names}
+    # In the order of arrival alone, so that who is first stays first.
+    return Snapshot(nodes=nodes, gpus=gpus, aging_s=1e12)
+
+
+def run_times(traces: Path) -> list[float]:
+    path = traces / "philly" / "philly_runtime.csv"
+    if not path.exists():
+        rng = random.Random(12)  # noqa: S311 - a bench
+        return [min(DAY_S * 3, rng.lognormvariate(7.1, 2.2)) for _ in range(5000)]
+    with path.open() as file:
+        found = [float(row["runtime"]) for row in csv.DictReader(file)]
+    return [min(seconds, DAY_S * 3) for seconds in found if seconds >= 1]
+
+
+# --- First replay: filling a cluster -------------------------------------------------
+
+
+def fill(policy: Policy, cluster: Snapshot, requests: list[Request]) -> list[str]:
+    """One after another until 130 % of the GPUs were asked for; none ends."""
+    wanted = demand(replace(cluster, running=_mix(requests)), ())
+    board = Board.of(cluster)
+    chooser = policy.chooser(board, wanted)
+    offered, used, spent = 0.0, 0.0, []
+    rng = random.Random(42)  # noqa: S311 - a bench
+    while offered < 1.3 * len(cluster.gpus):
+        request = rng.choice(requests)
+        offered += _gpus_of(request)
+        began = time.perf_counter()
+        found = chooser.now(policy.asks(request))
+        if found is not None:
+            ids = tuple(state.gpu.id for state in found[1])
+            board.hold(policy.asks(request), found[0], ids, board.now)
+            used += _gpus_of(request)
+        spent.append((time.perf_counter() - began) * 1000)
+    allocated = used / len(cluster.gpus)
+    return [
+        f"{100 * allocated:.1f}",
+        f"{100 * Chooser(board, wanted).stranded():.2f}",
+        f"{statistics.median(spent):.2f} / {max(spent):.0f}",
+    ]
+
+
+def _mix(requests: Iterable[Request]) -> tuple[tuple[Request, int], ...]:
+    counts: dict[Request, int] = {}
+    for request in requests:
+        counts[request] = counts.get(request, 0) + 1
+    return tuple(counts.items())
+
+
+def _gpus_of(request: Request) -> float:
+    part = (request.min_vram_mb or 1000 * PART_MB) / (1000 * PART_MB)
+    return request.gpu_count * part
+
+
+# --- Second replay: a queue ----------------------------------------------------------
+
+
+def arrivals(
+    requests: list[Request], times: list[float], jobs: int, gpus: int, load: float
+) -> list[Work]:
+    rng = random.Random(43)  # noqa: S311 - a bench
+    works = []
+    for number in range(jobs):
+        lasts_s = rng.choice(times)
+        limit = max(60, int(lasts_s * rng.uniform(1, 10)))
+        request = replace(rng.choice(requests), timeout_s=limit)
+        works.append((number, request, lasts_s))
+    whole = sum(request.gpu_count * lasts_s for _, request, lasts_s in works)
+    between_s = whole / (load * gpus) / jobs
+    at, found = 0.0, []
+    for number, request, lasts_s in works:
+        at += rng.expovariate(1 / between_s)
+        found.append(
+            Work(
+                id=f"job{number:06d}",
+                arrives_at=at,
+                request=request,
+                lasts_s=lasts_s,
+            )
+        )
+    return found
+
+
+def wait(policy: Policy, cluster: Snapshot, works: list[Work]) -> list[str]:
+    late = []
+    stranded: list[float] = []
+    mix = demand(replace(cluster, running=_mix(w.request for w in works)), ())
+
+    def watch(simulation: Simulation, snapshot: Snapshot, made: Plan) -> None:
+        if len(simulation.started) % 10 == 0:
+            stranded.append(Chooser(Board.of(snapshot), mix).stranded())
+
+    simulation = Simulation(cluster, plan_with(policy.chooser), _watch=watch)
+    simulation.run([replace(w, request=policy.asks(w.request)) for w in works])
+    assert len(simulation.started) == len(works)
+    waits = [s.at - s.work.arrives_at for s in simulation.started.values()]
+    several = [
+        s.at - s.work.arrives_at
+        for s in simulation.started.values()
+        if s.work.request.gpu_count > 1
+    ]
+    for job_id, promised in simulation.promised.items():
+        late.append(simulation.started[job_id].at - promised)
+    return [
+        f"{100 * _allocated(simulation, cluster, works):.1f}",
+        f"{100 * statistics.mean(stranded):.2f}",
+        f"{statistics.mean(waits) / 3600:.2f}",
+        f"{_p95(waits) / 3600:.2f}",
+        f"{_p95(several) / 3600:.2f}",
+        f"{sum(one > 1e-6 for one in late)} of {len(late)}",
+    ]
+
+
+def _p95(values: list[float]) -> float:
+    return sorted(values)[int(0.95 * len(values))] if values else 0.0
+
+
+def _allocated(simulation: Simulation, cluster: Snapshot, works: list[Work]) -> float:
+    """Of the GPU time until the last arrival, the part that jobs asked for and had."""
+    end = works[-1].arrives_at
+
+    def had(started: Started) -> float:
+        until = min(end, started.at + started.work.lasts_s)
+        return max(0.0, until - started.at) * _gpus_of(started.work.request)
+
+    return sum(map(had, simulation.started.values())) / (end * len(cluster.gpus))
+
+
+def table(head: list[str], rows: Iterable[tuple[str, list[str]]]) -> None:
+    print("| " + " | ".join(["policy", *head]) + " |")
+    print("| --- |" + " ---: |" * len(head))
+    for name, cells in rows:
+        print("| " + " | ".join([name, *cells]) + " |", flush=True)
+    print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=Path, default=Path("../shared/traces"))
+    parser.add_argument("--nodes", type=int, default=150)
+    parser.add_argument("--jobs", type=int, default=600)
+    options = parser.parse_args()
+    requests = requests_of(options.traces)
+    cluster = cluster_of(options.traces, options.nodes)
+    print(f"load average {os.getloadavg()[0]:.1f}")
+    print(f"\nFilling {len(cluster.nodes)} nodes, {len(cluster.gpus)} GPUs to 130 %\n")
+    table(
+        ["allocated %", "stranded %", "decision ms, median / most"],
+        ((policy.name, fill(policy, cluster, requests)) for policy in POLICIES),
+    )
+    four = servers(4, 8)
+    works = arrivals(requests, run_times(options.traces), options.jobs, 32, 0.9)
+    print(f"A queue of {len(works)} jobs for 4 servers of 8 GPUs, load 0.9\n")
+    table(
+        [
+            "allocated %",
+            "stranded %",
+            "mean wait h",
+            "p95 wait h",
+            "p95 of several GPUs h",
+            "later than reserved",
+        ],
+        ((policy.name, wait(policy, four, works)) for policy in POLICIES),
+    )
+
+
+if __name__ == "__main__":
+    main()

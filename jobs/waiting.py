@@ -8,6 +8,11 @@ from uuid import UUID
 from jobs.models import Job
 from jobs.status import WaitReason
 
+# Until a pass tells more, and of every job behind the first that asks for the same.
+IN_LINE = (
+    WaitReason.PRIORITY,
+    "It is in line. The jobs ahead of it are served first.",
+)
 # Of many jobs that it waits for, so many are named.
 MOST_NAMED = 3
 

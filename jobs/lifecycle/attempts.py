@@ -15,6 +15,7 @@ from jobs.lifecycle.moves import announce_queued, end_job, lock, move, note
 from jobs.lifecycle.requests import cancel_reason
 from jobs.models import Attempt, Job, UsageRecord
 from jobs.status import Fault, Phase, Reason, Status
+from jobs.waiting import IN_LINE
 
 # Infra endings in a row after which a job fails, with the story.
 MOST_INFRA_ENDINGS = 5
@@ -190,6 +191,8 @@ def _requeue_or_give_up(
         guard=Q(cancel_requested_at__isnull=True),
         assigned_gpu_indices=[],
         assigned_gpu_uuids=[],
+        wait_reason=IN_LINE[0],
+        wait_text=IN_LINE[1],
     )
     announce_queued()
     return job

@@ -26,7 +26,7 @@ from jobs.status import (
     Status,
     WaitReason,
 )
-from jobs.waiting import outside_line
+from jobs.waiting import IN_LINE, outside_line
 
 # So many at once; the rest wait for the next pass, which is asked for.
 MOST_ENDED = 500
@@ -168,7 +168,8 @@ def _tell_the_others(settled: Collection[UUID], now: datetime) -> int:
     of those that nothing keeps out of the line any more."""
     began = Q(wait_reason=WaitReason.BEGIN_TIME, begin_at__lte=now)
     told = Job.objects.queued().filter(began | Q(wait_reason=WaitReason.DEPENDENCY))
-    freed = told.order_by().independent().update(wait_reason="", wait_text="")
+    reason, text = IN_LINE
+    freed = told.order_by().independent().update(wait_reason=reason, wait_text=text)
     touched = began | Q(dependencies__parent_id__in=settled)
     said: dict[tuple[WaitReason, str], list[UUID]] = defaultdict(list)
     for job in told.filter(touched).distinct().prefetch_related("dependencies"):

@@ -9,7 +9,7 @@ from jobs.exceptions import GpuJobsError, OperatorsOnly, TransitionConflict
 from jobs.lifecycle.moves import announce_queued, lock, note
 from jobs.models import Job, User
 from jobs.status import TERMINAL, Status
-from jobs.waiting import outside_line
+from jobs.waiting import IN_LINE, outside_line
 
 
 class Verb(Protocol):
@@ -104,6 +104,6 @@ def _set_hold(job: Job, by: User | None) -> None:
     """Set or end the hold, and tell what keeps the job out of the line then."""
     now = timezone.now()
     job.held_at, job.held_by = (now, by) if by else (None, None)
-    reason, text = outside_line(job, job.open_parents, now) or ("", "")
+    reason, text = outside_line(job, job.open_parents, now) or IN_LINE
     job.wait_reason, job.wait_text = reason, text
     job.save(update_fields=["held_at", "held_by", "wait_reason", "wait_text"])

@@ -13,7 +13,7 @@ from jobs.lifecycle.moves import announce_queued, note_each
 from jobs.models import Job, JobDependency, Quota, User
 from jobs.spec import Parent, array
 from jobs.status import Status
-from jobs.waiting import outside_line
+from jobs.waiting import IN_LINE, outside_line
 
 # Where no operator has set a limit: more rows than a person means to make.
 MOST_QUEUED = 10_000
@@ -43,7 +43,7 @@ def submit(
     for job in jobs:
         if hold:
             job.held_at, job.held_by = now, by
-        job.wait_reason, job.wait_text = outside_line(job, waited, now) or ("", "")
+        job.wait_reason, job.wait_text = outside_line(job, waited, now) or IN_LINE
     Job.objects.bulk_create(jobs)
     JobDependency.objects.bulk_create(
         JobDependency(

@@ -9,6 +9,7 @@ from django.utils import timezone
 from jobs import lifecycle
 from jobs.models import Job
 from jobs.status import WaitReason
+from jobs.waiting import IN_LINE
 from scheduler import placement
 from scheduler.placement import Lane, Placement, Wait
 from scheduler.reservation.decisions import keep
@@ -18,8 +19,6 @@ from scheduler.reservation.snapshots import load_snapshot
 from scheduler.reservation.waking import the_only_pass
 
 logger = logging.getLogger(__name__)
-
-BEHIND = "Jobs ahead of it in the line ask for the same, and are served first."
 
 
 def run_passes() -> int:
@@ -80,7 +79,7 @@ def _tell(line: Line, made: placement.Plan) -> None:
         and job_id not in made.waits
         and job_id not in made.placements
     ]
-    lifecycle.explain_waits(behind, WaitReason.PRIORITY, BEHIND)
+    lifecycle.explain_waits(behind, *IN_LINE)
     for (reason, text), ids in _changed(made.waits).items():
         lifecycle.explain_waits(ids, reason, text)
 

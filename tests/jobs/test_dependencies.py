@@ -11,6 +11,7 @@ from jobs.models import AuditRecord, Job, JobDependency, User
 from jobs.signals import job_queued
 from jobs.spec import Parent
 from jobs.status import Condition, Reason, Status
+from jobs.waiting import IN_LINE
 from tests.factories import finish, make_attempt, make_job
 
 pytestmark = pytest.mark.django_db
@@ -126,7 +127,7 @@ class TestResolve:
         assert is_ready(child)
         assert outcome(child) == "succeeded"
         child = now(child)
-        assert (child.wait_reason, child.wait_text) == ("", "")
+        assert (child.wait_reason, child.wait_text) == IN_LINE
 
     @pytest.mark.parametrize(
         ("reason", "said"),
@@ -243,7 +244,7 @@ class TestResolve:
         JobDependency.objects.filter(parent_id=good.pk).update(outcome="succeeded")
         assert resolve() == 2
         assert now(fails).reason == "dependency_failed"
-        assert now(starts).wait_reason == ""
+        assert now(starts).wait_reason == "priority"
 
     @pytest.mark.django_db(transaction=True)
     def test_of_very_many_the_rest_is_left_to_another_pass(
@@ -280,7 +281,10 @@ class TestResolve:
         assert resolve() == 0
         Job.objects.update(begin_at=timezone.now() - timedelta(seconds=1))
         assert resolve() == 1
-        assert (now(both).wait_reason, now(alone).wait_reason) == ("dependency", "")
+        assert (now(both).wait_reason, now(alone).wait_reason) == (
+            "dependency",
+            "priority",
+        )
 
     def test_what_the_scheduler_told_is_left_alone(self, alice: User) -> None:
         job = make_job(alice)

@@ -13,6 +13,7 @@ from jobs.models import AuditRecord, Job, User
 from jobs.signals import job_queued
 from jobs.spec import Parent
 from jobs.status import Status
+from jobs.waiting import IN_LINE
 from tests.factories import make_attempt, make_job
 
 pytestmark = pytest.mark.django_db
@@ -83,8 +84,8 @@ class TestRelease:
         created_at = job.created_at
         lifecycle.release_hold(job, by=alice)
         job.refresh_from_db()
-        assert (job.held_at, job.held_by, job.wait_reason) == (None, None, "")
-        assert (job.wait_text, job.created_at) == ("", created_at)
+        assert (job.held_at, job.held_by, job.created_at) == (None, None, created_at)
+        assert (job.wait_reason, job.wait_text) == IN_LINE
         assert is_ready(job)
         assert story(job) == ["queued", "released"]
 

@@ -163,7 +163,9 @@ def test_a_row_says_what_its_job_does(alice: User) -> None:
 
 def test_a_queued_job_tells_why_it_waits(alice: User) -> None:
     job = make_job(alice)
-    assert "has not looked at it yet" in text_of(page(alice), f"/jobs/{job.pk}/")
+    assert "The jobs ahead of it are served first." in text_of(
+        page(alice), f"/jobs/{job.pk}/"
+    )
     lifecycle.explain_wait(job, WaitReason.RESOURCES, "No GPU has 20.0 GB free.")
     text = text_of(page(alice), f"/jobs/{job.pk}/")
     assert '<span class="reason ">resources</span>' in text

@@ -16,6 +16,7 @@ from jobs.models import AuditRecord, Job, JobDependency, JobEvent, Quota, User
 from jobs.signals import job_queued
 from jobs.spec import Parent
 from jobs.status import Condition, Status, WaitReason
+from jobs.waiting import IN_LINE
 from tests.factories import IMAGE, make_job, make_user
 
 pytestmark = pytest.mark.django_db
@@ -90,9 +91,9 @@ class TestArray:
 
 
 class TestWait:
-    def test_a_job_in_line_has_none(self, alice: User) -> None:
+    def test_a_job_in_line_is_told_so(self, alice: User) -> None:
         job = make_job(alice, begin_at=timezone.now() - timedelta(days=1))
-        assert (job.wait_reason, job.wait_text) == ("", "")
+        assert (job.wait_reason, job.wait_text) == IN_LINE
 
     def test_a_held_job_is_told_to_be_held_by_whom(self, alice: User) -> None:
         job = make_job(alice, hold=True)
@@ -141,7 +142,7 @@ class TestParents:
         job = make_job(alice, depends_on=parents)
         outcomes = [row.outcome for row in job.dependencies.all()]
         assert outcomes == ["succeeded", "failed"]
-        assert job.wait_reason == ""
+        assert job.wait_reason == "priority"
         assert job in Job.objects.ready(timezone.now())
 
     @pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED])

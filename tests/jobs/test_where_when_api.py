@@ -47,7 +47,7 @@ def test_what_is_left_out_means_anywhere_and_now(api: Any, alice: User) -> None:
         "is_held": False,
         "held_at": None,
         "depends_on": [],
-        "wait_reason": "",
+        "wait_reason": "priority",
     }
     body = made(api(alice))
     assert {key: body[key] for key in wanted} == wanted
@@ -163,7 +163,7 @@ def test_more_shared_memory_than_memory_is_refused(api: Any, alice: User) -> Non
 def test_a_time_in_the_past_means_now(
     api: Any, alice: User, begin_at: str | None
 ) -> None:
-    assert made(api(alice), begin_at=begin_at)["wait_reason"] == ""
+    assert made(api(alice), begin_at=begin_at)["wait_reason"] == "priority"
 
 
 def test_a_time_is_taken_in_any_zone(api: Any, alice: User) -> None:

@@ -173,14 +173,14 @@ class TestSilence:
         self.woken(5)
         reservation.tell_of_silence()
         job.refresh_from_db()
-        assert job.wait_reason == ""
+        assert job.wait_reason == WaitReason.PRIORITY
 
     def test_nothing_to_do_is_no_silence(self, job: Job) -> None:
         self.woken(3600)
         PassLease.objects.update(served=F("wakes"))
         reservation.tell_of_silence()
         job.refresh_from_db()
-        assert job.wait_reason == ""
+        assert job.wait_reason == WaitReason.PRIORITY
 
     def test_the_next_pass_takes_it_back(self, job: Job) -> None:
         GPU.objects.update(state=GpuState.DRAINING)
@@ -247,7 +247,7 @@ class TestWhatIsWritten:
         assert first.wait_reason == WaitReason.DRAINING
         assert "it is draining: new fans" in first.wait_text
         assert second.wait_reason == WaitReason.PRIORITY
-        assert "ask for the same" in second.wait_text
+        assert "jobs ahead of it are served first" in second.wait_text
 
     def test_what_is_written_already_is_not_written_again(
         self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch

@@ -16,12 +16,12 @@ from jobs.api.filters import refuse_unknown
 from jobs.api.problems import Unplaceable
 from jobs.api.serializers import JobSerializer, JobSubmitSerializer
 from jobs.models import Job
-from jobs.status import Status, WaitReason
+from jobs.status import WaitReason
 from jobs.waiting import outside_line
 from scheduler import placement, reservation
 from scheduler.placement import Placement
-from scheduler.placement.forecast import Certainty, Explanation
-from scheduler.reservation.waking import SILENCE_TEXT
+from scheduler.placement.forecast import Certainty
+from scheduler.reservation import Answer
 
 
 def moment(at: float | None) -> datetime | None:
@@ -67,6 +67,7 @@ class AnswerSerializer(serializers.Serializer[Any]):
     """What a pass would say. `eta` is null where nothing guarantees a time."""
 
     place_in_line = serializers.IntegerField(allow_null=True)
+    jobs_in_line = serializers.IntegerField(allow_null=True)
     reason = serializers.CharField()
     text = serializers.CharField()
     eta = serializers.DateTimeField(allow_null=True)
@@ -83,28 +84,24 @@ class DryRunSerializer(AnswerSerializer):
     outcome = serializers.ChoiceField(["now", "later", "never"])
 
 
-UNKNOWN: dict[str, Any] = {
-    "place_in_line": None,
-    "reason": "",
-    "text": "",
-    "eta": None,
-    "eta_certainty": Certainty.UNKNOWN,
-    "change": None,
-    "gpus": (),
-}
-
-
-def _said(explained: Explanation) -> dict[str, Any]:
-    decision = explained.decision
-    reason, text = "", ""
-    if isinstance(decision, Placement):
-        text = f"It starts on {decision.node} with the next pass."
-    else:
-        reason, text = decision.reason, decision.text
+def _shown(said: Answer) -> dict[str, Any]:
+    explained = said.explained
+    shown: dict[str, Any] = {
+        "reason": said.reason,
+        "text": said.text,
+        "place_in_line": None,
+        "jobs_in_line": None,
+        "eta": None,
+        "eta_certainty": Certainty.UNKNOWN,
+        "change": None,
+        "gpus": (),
+    }
+    if explained is None:
+        return shown
     return {
+        **shown,
         "place_in_line": explained.place,
-        "reason": reason,
-        "text": text,
+        "jobs_in_line": explained.waiting,
         "eta": moment(explained.expected.at),
         "eta_certainty": explained.expected.certainty,
         "change": explained.change,
@@ -152,36 +149,20 @@ class JobViewSet(views.JobViewSet):
         outcomes = lifecycle.check_parents(terms.get("depends_on", ()), by=self.me)
         parents = [job_id for job_id, outcome in outcomes.items() if not outcome]
         refusal, explained = reservation.consider(job)
-        outside = outside_line(job, parents, now)
-        if outside and not refusal:
-            waits = {"reason": outside[0], "text": outside[1]}
-            return {**UNKNOWN, **waits, "outcome": "later"}
         if explained is None:
-            never = {"outcome": "never", "reason": WaitReason.NEVER_FITS}
-            return {**UNKNOWN, **never, "text": refusal}
+            said = Answer(reason=WaitReason.NEVER_FITS, text=refusal)
+            return {**_shown(said), "outcome": "never"}
+        if outside := outside_line(job, parents, now):
+            said = Answer(reason=outside[0], text=outside[1])
+            return {**_shown(said), "outcome": "later"}
         is_now = isinstance(explained.decision, Placement)
-        return {**_said(explained), "outcome": "now" if is_now else "later"}
+        shown = _shown(reservation.answer(explained))
+        return {**shown, "outcome": "now" if is_now else "later"}
 
     @extend_schema(responses=ExplainSerializer, filters=False)
     def explain(self, request: Request, pk: str) -> Response:
         """Why the job waits, GPU by GPU with numbers, by the function that decides."""
         refuse_unknown(request, set())
         job = self.get_object()
-        said = {**UNKNOWN, "status": job.status, **self._explain(job)}
+        said = {"status": job.status, **_shown(reservation.explain(job))}
         return Response(ExplainSerializer(said).data)
-
-    def _explain(self, job: Job) -> dict[str, Any]:
-        if job.status != Status.QUEUED:
-            text = job.reason_text or f"It does not wait: it is {job.status}."
-            return {"text": text}
-        outside = outside_line(job, job.open_parents, timezone.now())
-        if outside:
-            return {"reason": outside[0], "text": outside[1]}
-        explained = reservation.explain(job)
-        if explained is None:  # it was placed or ended since it was read
-            return {"text": "It was just placed. Look again."}
-        said = _said(explained)
-        if reservation.is_silent():
-            silent = {"reason": WaitReason.SCHEDULER_DOWN, "text": SILENCE_TEXT}
-            said |= {**silent, "eta": None, "eta_certainty": Certainty.UNKNOWN}
-        return said

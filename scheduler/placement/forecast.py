@@ -36,6 +36,7 @@ class Expected:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     place: int
+    waiting: int  # how many are in line
     decision: Placement | Wait
     lines: tuple[Line, ...]
     expected: Expected
@@ -62,6 +63,7 @@ def explain(snapshot: Snapshot, lanes: Sequence[Lane], job_id: str) -> Explanati
         if position == mine[1] or ends_here:
             return Explanation(
                 place=place,
+                waiting=sum(lane.waiting for lane in lanes),
                 decision=_said(step, first, mine[1]),
                 lines=lines,
                 expected=_expected(snapshot, lanes, mine, place, step),

@@ -77,7 +77,11 @@ def explain_lines(board: Board, request: Request) -> tuple[Line, ...]:
     """One line per GPU: what stands between it and the request now."""
     if not request.gpu_count:
         return ()
-    return tuple(_line(board, request, state) for state in board.gpus.values())
+    return tuple(
+        _line(board, request, state)
+        for node in board.nodes.values()
+        for state in node.gpus
+    )
 
 
 def _refusals(board: Board, request: Request) -> list[Refusal]:

@@ -4,7 +4,7 @@ The database refuses what the code overlooks: a placement that came too late is 
 IntegrityError, rolled back whole, and the job stays queued.
 """
 
-from scheduler.reservation.asking import consider, explain, never
+from scheduler.reservation.asking import Answer, answer, consider, explain, never
 from scheduler.reservation.decisions import Replay, replay
 from scheduler.reservation.holding import (
     BY,
@@ -21,8 +21,10 @@ from scheduler.reservation.waking import is_silent, tell_of_silence, wake
 __all__ = [
     "BY",
     "SILENCE",
+    "Answer",
     "Replay",
     "ReservationLost",
+    "answer",
     "consider",
     "explain",
     "is_silent",

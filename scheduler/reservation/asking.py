@@ -1,28 +1,63 @@
 """What a pass would say: of a job that waits, or of a request that is only thought of."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from django.utils import timezone
 
 from jobs.models import Job, Quota
+from jobs.status import Status, WaitReason
+from jobs.waiting import outside_line
 from scheduler import placement
-from scheduler.placement import Lane, Snapshot
-from scheduler.placement.forecast import Explanation
+from scheduler.placement import Lane, Placement, Snapshot
+from scheduler.placement.forecast import Expected, Explanation
 from scheduler.placement.forecast import explain as explain_in_line
 from scheduler.reservation.line import load_lanes, request_of
 from scheduler.reservation.snapshots import load_snapshot
+from scheduler.reservation.waking import SILENCE_TEXT, is_silent
 
 NEW = "new"
 
 
-def explain(job: Job) -> Explanation | None:
-    """By the function that decides; None of a job that is not in the line."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Why a job waits. `explained` is None where it is not in line."""
+
+    reason: str = ""
+    text: str
+    explained: Explanation | None = None
+
+
+def explain(job: Job) -> Answer:
+    """Of a job in line, by the function that decides."""
+    if job.status != Status.QUEUED:
+        return Answer(text=job.reason_text or f"It does not wait: it is {job.status}.")
     now = timezone.now()
+    outside = outside_line(job, job.open_parents, now)
+    if outside:
+        return Answer(reason=outside[0], text=outside[1])
     lanes = load_lanes(now).lanes
     job_id = str(job.pk)
     if not any(job_id == other for lane in lanes for other, _ in lane.jobs):
-        return None
-    return explain_in_line(load_snapshot(now, lanes), lanes, job_id)
+        return Answer(text="It left the line just now. Look again.")
+    found = explain_in_line(load_snapshot(now, lanes), lanes, job_id)
+    return _heard(answer(found))
+
+
+def answer(explained: Explanation) -> Answer:
+    decision = explained.decision
+    if isinstance(decision, Placement):
+        text = f"It starts on {decision.node} with the next pass."
+        return Answer(text=text, explained=explained)
+    return Answer(reason=decision.reason, text=decision.text, explained=explained)
+
+
+def _heard(said: Answer) -> Answer:
+    """Where no pass is made none will come, whatever it would say."""
+    if not is_silent() or said.explained is None:
+        return said
+    explained = replace(said.explained, expected=Expected(), change=None)
+    reason = WaitReason.SCHEDULER_DOWN
+    return Answer(reason=reason, text=SILENCE_TEXT, explained=explained)
 
 
 def never(job: Job, *, snapshot: Snapshot | None = None) -> str:

@@ -152,7 +152,7 @@ def test_hostile_values_are_shown_as_text(alice: User) -> None:
         alice, make_job(alice, group=bad, node_name=bad, node_labels={bad: bad})
     )
     assert "<script>alert" not in text
-    assert text.count("&lt;script&gt;alert") == 4
+    assert text.count("&lt;script&gt;alert") >= 4
 
 
 # --- Arrays --------------------------------------------------------------------------

@@ -161,17 +161,6 @@ def test_a_row_says_what_its_job_does(alice: User) -> None:
 # --- One job -------------------------------------------------------------------------
 
 
-def test_a_queued_job_tells_why_it_waits(alice: User) -> None:
-    job = make_job(alice)
-    assert "The jobs ahead of it are served first." in text_of(
-        page(alice), f"/jobs/{job.pk}/"
-    )
-    lifecycle.explain_wait(job, WaitReason.RESOURCES, "No GPU has 20.0 GB free.")
-    text = text_of(page(alice), f"/jobs/{job.pk}/")
-    assert '<span class="reason ">resources</span>' in text
-    assert "No GPU has 20.0 GB free." in text
-
-
 def test_a_job_that_came_back_shows_all_its_attempts(alice: User) -> None:
     job = make_job(alice, status=Status.FAILED, reason=Reason.NODE_LOST)
     make_attempt(job)

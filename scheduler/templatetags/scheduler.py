@@ -1,0 +1,80 @@
+"""What of a job's page needs the hardware."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+
+from jobs.models import Job
+from scheduler import reservation
+from scheduler.placement import Line
+from scheduler.placement.forecast import Certainty, Expected
+
+register = template.Library()
+
+_SURE = {
+    Certainty.NOW: "With the next pass, within seconds.",
+    Certainty.LATEST: (
+        "At the latest, by the limits of what runs; sooner if that ends early. A more "
+        "urgent job may still come first."
+    ),
+    Certainty.ESTIMATE: (
+        "If all ahead of it run to their limits; likely sooner. More urgent jobs may "
+        "still come first."
+    ),
+    Certainty.UNKNOWN: "Nothing guarantees a time, so none is made up.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A stretch of a GPU's bar, in percent of what is usable."""
+
+    kind: str
+    start: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    line: Line
+    parts: list[Part]
+    # From where on it must be free for this job; None where it asks for no size.
+    ask: float | None
+
+
+@register.inclusion_tag("scheduler/_explain.html")
+def explain(job: Job) -> dict[str, Any]:
+    said = reservation.explain(job)
+    found = said.explained
+    return {
+        "job": job,
+        "said": said,
+        "explained": found,
+        "starts_at": _moment(found.expected) if found else None,
+        "sure": _SURE[found.expected.certainty] if found else "",
+        "rows": [_row(line, job) for line in found.lines] if found else [],
+    }
+
+
+def _moment(expected: Expected) -> datetime | None:
+    return None if expected.at is None else datetime.fromtimestamp(expected.at, UTC)
+
+
+def _row(line: Line, job: Job) -> Row:
+    gpu = line.gpu
+    usable = max(1, gpu.usable_mb)
+    used = min(gpu.measured_mb, usable)
+    promised = min(max(0, gpu.need_mb - used), usable - used)
+    foreign = min(gpu.foreign_mb, usable - used - promised)
+    parts, start = [], 0.0
+    for kind, mb in (("ours", used), ("promised", promised), ("foreign", foreign)):
+        width = 100 * mb / usable
+        if mb:
+            parts.append(Part(kind=kind, start=round(start, 1), width=round(width, 1)))
+        start += width
+    wanted = job.min_vram_mb
+    fits = wanted is not None and wanted <= usable
+    ask = round(100 * (1 - (wanted or 0) / usable), 1) if fits else None
+    return Row(line=line, parts=parts, ask=ask)

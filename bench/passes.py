@@ -59,7 +59,7 @@ def fill(jobs: int, gpus: int, kinds: int) -> None:
     asked = [_fields(shape) for shape in shapes(kinds)]
     Job.objects.bulk_create(
         [
-            Job(owner=rng.choice(users), name="job", image="x:1", **rng.choice(asked))
+            Job(**_line(), owner=rng.choice(users), **rng.choice(asked))
             for _ in range(jobs)
         ],
         batch_size=1000,
@@ -77,6 +77,13 @@ def fill(jobs: int, gpus: int, kinds: int) -> None:
         )
         for number in range(5000)
     )
+
+
+def _line() -> dict[str, Any]:
+    from jobs.waiting import IN_LINE  # noqa: PLC0415
+
+    reason, text = IN_LINE
+    return {"name": "j", "image": "x:1", "wait_reason": reason, "wait_text": text}
 
 
 def _fields(shape: Any) -> dict[str, Any]:

@@ -114,6 +114,9 @@ class Simulation:
         ends_at = self.now + min(work.lasts_s, work.request.limit_s + SLACK_S)
         heapq.heappush(self._events, (ends_at, len(self.started), "end", work))
 
+    def running(self) -> list[Started]:
+        return list(self._running.values())
+
     def lanes(self) -> list[Lane]:
         return [
             Lane(

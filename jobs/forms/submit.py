@@ -87,12 +87,12 @@ class SubmitForm(forms.Form):
         required=False,
         validators=rules("cpus"),
         widget=text_input(inputmode="decimal"),
-        help_text="For example 4 or 0.5. Empty: no limit.",
+        help_text="For example 4 or 0.5. Empty: the fair part of its GPUs.",
     )
     memory_mb = SizeField(
         "memory_mb",
         label="Memory",
-        help_text="16G, or 16000 for MiB. Empty: no limit.",
+        help_text="16G, or 16000 for MiB. Empty: the fair part of its GPUs.",
     )
     shm_mb = SizeField(
         "shm_mb",

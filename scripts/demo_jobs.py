@@ -73,8 +73,8 @@ def sample_jobs(api: Api, image: str) -> bool:
         return False
     second = submit("fails with exit code 3", FAILS, 0)
     third = submit("waits for a GPU", WAITS, 1)
-    reason = until(lambda: api.job(third)["wait_reason"], "a reason why job 3 waits")
-    say(f"\nJob 3 waits: {reason}. {api.job(third)['wait_text']}")
+    why = api.call("GET", f"/jobs/{third}/explain")
+    say(f"\nJob 3 waits: {why['reason']}. {why['text']}")
     ended = [show(api, n, i) for n, i in enumerate((first, second, third), start=1)]
     files = api.call("GET", f"/jobs/{first}/artifact")["files"]
     say("\nJob 1 left " + ", ".join(f"{f['path']} ({f['size']} bytes)" for f in files))

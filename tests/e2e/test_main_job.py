@@ -221,10 +221,10 @@ def test_a_gpu_that_a_hand_started_process_fills_is_not_used(
         )
         job_id = ada.submit(**asks("true", gpu_count=1, min_vram_mb=4000))
         job = until(
-            lambda: (j := ada.job(job_id))["wait_reason"] and j, "a wait reason"
+            lambda: (j := ada.job(job_id))["wait_reason"] == "foreign_use" and j,
+            "the pass to tell why",
         )
         assert job["status"] == "queued"
-        assert job["wait_reason"] == "foreign_use"
         assert "used by processes outside GPU Jobs" in job["wait_text"]
     finally:
         session_machine.reset()

@@ -23,7 +23,7 @@ from jobs.lifecycle.requests import (
     request_cancel,
     request_stop,
 )
-from jobs.lifecycle.submission import submit
+from jobs.lifecycle.submission import refuse_over_quota, submit
 from jobs.lifecycle.waits import explain_waits
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "move_to_top",
     "note",
     "record_evidence",
+    "refuse_over_quota",
     "release_hold",
     "request_cancel",
     "request_stop",

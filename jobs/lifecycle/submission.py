@@ -36,7 +36,7 @@ def submit(
     now = timezone.now()
     outcomes = check_parents(depends_on, by=by)
     jobs = _tasks({"owner": by, **spec}, now)
-    _refuse_over_quota(by, spec.get("group", ""), len(jobs))
+    refuse_over_quota(by, spec.get("group", ""), len(jobs))
     first = jobs[0]
     first.idempotency_key = idempotency_key
     waited = [parent_id for parent_id, outcome in outcomes.items() if not outcome]
@@ -75,9 +75,13 @@ def _tasks(fields: dict[str, Any], now: datetime) -> list[Job]:
     return jobs
 
 
-def _refuse_over_quota(by: User, group: str, count: int) -> None:
-    """Two submissions at once would each see the other's jobs missing: the owner's
-    row is held from the count to the commit, and then that of the group's limit."""
+@transaction.atomic
+def refuse_over_quota(by: User, group: str, count: int) -> None:
+    """Raise OverQuota if the queue may not take so many more jobs.
+
+    Two submissions at once would each see the other's jobs missing: the owner's row is
+    held from the count to the commit, and then that of the group's limit.
+    """
     User.objects.select_for_update(no_key=True).get(pk=by.pk)
     users, groups, default = Quota.objects.concerning(by, group).limits()
     own = users.get(by.email, default)

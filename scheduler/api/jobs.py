@@ -16,10 +16,12 @@ from jobs.api.filters import refuse_unknown
 from jobs.api.problems import Unplaceable
 from jobs.api.serializers import JobSerializer, JobSubmitSerializer
 from jobs.models import Job
+from jobs.spec import array
 from jobs.status import WaitReason
 from jobs.waiting import outside_line
 from scheduler import placement, reservation
 from scheduler.placement import Placement
+from scheduler.placement.change import Change
 from scheduler.placement.forecast import Certainty
 from scheduler.reservation import Answer
 
@@ -104,9 +106,20 @@ def _shown(said: Answer) -> dict[str, Any]:
         "jobs_in_line": explained.waiting,
         "eta": moment(explained.expected.at),
         "eta_certainty": explained.expected.certainty,
-        "change": explained.change,
+        "change": _change(explained.change),
         "gpus": explained.lines,
     }
+
+
+def _change(change: Change | None) -> dict[str, Any] | None:
+    """In the shapes of the API: labels are an object there."""
+    if change is None:
+        return None
+    before, after = change.before, change.after
+    if change.field == "node_labels":
+        before, after = dict(before), dict(after)
+    shown = {"field": change.field, "before": before, "after": after}
+    return {**shown, "text": change.text}
 
 
 DRY_RUN = OpenApiParameter(
@@ -148,6 +161,8 @@ class JobViewSet(views.JobViewSet):
             job.held_at, job.held_by = now, self.me
         outcomes = lifecycle.check_parents(terms.get("depends_on", ()), by=self.me)
         parents = [job_id for job_id, outcome in outcomes.items() if not outcome]
+        tasks = len(array.parse(job.array).indices) if job.array else 1
+        lifecycle.refuse_over_quota(self.me, job.group, tasks)
         refusal, explained = reservation.consider(job)
         if explained is None:
             said = Answer(reason=WaitReason.NEVER_FITS, text=refusal)

@@ -5,7 +5,7 @@ each GPU: what was promised to its attempts, and what was measured; the larger i
 """
 
 from scheduler.placement.passing import Plan, Step, Walk, decide, plan
-from scheduler.placement.rules import fits_ever
+from scheduler.placement.rules import fits_ever, suits
 from scheduler.placement.terms import (
     CHARGED_AT_ONCE_S,
     SLACK_S,
@@ -46,4 +46,5 @@ __all__ = [
     "decide",
     "fits_ever",
     "plan",
+    "suits",
 ]

@@ -14,14 +14,20 @@ from scheduler.placement.terms import Request, Reservation
 _TEMPORARY = frozenset({"", "holder", "vram", "foreign_use"})
 
 
-def reserve(board: Board, chooser: Chooser, request: Request) -> Reservation | None:
-    """The earliest reservation, put on the board; None where hardware is missing."""
+def reserve(
+    board: Board, chooser: Chooser, request: Request, *, timed_only: bool = False
+) -> Reservation | None:
+    """The earliest reservation, put on the board; None where hardware is missing.
+
+    With `timed_only` none for ever: the job may be able to start elsewhere before.
+    """
     best: Reservation | None = None
     for name in board.standing(request):
         found = _earliest(board, chooser, request, board.nodes[name])
         if found is not None and (best is None or found.at < best.at):
             best = found
-    best = best or _best_set(board, request)
+    if best is None and not timed_only:
+        best = _best_set(board, request)
     if best is not None:
         board.hold(request, best.node, best.gpu_ids, best.at)
     return best
@@ -54,6 +60,7 @@ def _best_set(board: Board, request: Request) -> Reservation | None:
             (_missing(state, request), state.gpu.index, state.gpu.uuid, state)
             for state in board.able(request, board.nodes[name])
             if board.busy(state, request, board.now) in _TEMPORARY
+            and not state.is_kept_for_ever
         ]
         able.sort(key=lambda row: row[:3])
         chosen = able[: request.gpu_count]

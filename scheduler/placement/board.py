@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from scheduler.placement.claim import Claim, claim
 from scheduler.placement.rules import gpu_refusal, node_refusal
-from scheduler.placement.terms import Gpu, Node, Request, Snapshot
+from scheduler.placement.terms import SLACK_S, Gpu, Node, Request, Snapshot
 
-# A holder whose limit has passed is being stopped: it is gone any moment, not now.
-OVERDUE_S = 60.0
+# A holder whose limit has passed is being stopped: it is gone any moment, not now. Not
+# longer than the slack, or what passes a head before then could delay it pass by pass.
+OVERDUE_S = SLACK_S
 Standing = frozenset[tuple[object, ...]]
 
 # What refuses a GPU only for a time.
@@ -48,6 +49,13 @@ class GpuState:
     now: Room = field(default=Room(0, True, False))
     # Whether something of it is kept for later.
     is_kept: bool = False
+
+    @property
+    def is_kept_for_ever(self) -> bool:
+        """Kept for a job ahead of which nobody knows when it starts."""
+        return any(
+            span.until == math.inf and span.start > -math.inf for span in self.spans
+        )
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -180,7 +188,7 @@ class Board:
         return state
 
     def bound(self, until: float) -> float:
-        return max(until, self.now + OVERDUE_S)
+        return until if until > self.now else self.now + OVERDUE_S
 
     def standing(self, request: Request) -> dict[str, Standing]:
         """By node, the hardware that no standing rule refuses; nodes that one refuses
@@ -230,13 +238,13 @@ class Board:
 
     def busy(self, state: GpuState, request: Request, start: float) -> str:
         """Which rule refuses the GPU for so long from `start`; empty if none does."""
-        if start == self.now and not state.is_kept:
-            return self._held(state, state.now, request)
+        if start == self.now:
+            rule = self._held(state, state.now, request)
+            if rule or not state.is_kept:
+                return rule
         room = state.over(start, start + request.lasts_s)
         rule = self._held(state, room, request)
-        if rule and start == self.now and not self._held(state, state.now, request):
-            return "reserved"
-        return rule
+        return "reserved" if rule and start == self.now else rule
 
     def _held(self, state: GpuState, room: Room, request: Request) -> str:
         if room.is_exclusive or not (request.share or room.is_whole):

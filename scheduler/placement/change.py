@@ -31,11 +31,13 @@ class Change:
         return f"With {self.field} {shown} it would start now."
 
 
-def smallest_change(walk: Walk, request: Request) -> Change | None:
-    """Tried one field at a time, the least loss first; None if none is enough."""
+def smallest_change(walk: Walk, index: int) -> Change | None:
+    """To what the lane asks for, tried one field at a time, the least loss first; None
+    if none is enough."""
+    request = walk.lanes[index].request
     tries = sorted(_candidates(walk, request), key=lambda one: (one[0], one[1]))
     for _, field, value in tries:
-        if walk.would_start(replace(request, **{field: value})):
+        if walk.would_start(index, replace(request, **{field: value})):
             before = getattr(request, field)
             return Change(field=field, before=before, after=value)
     return None
@@ -56,6 +58,7 @@ def _candidates(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]
         ("node_labels", ()),
         ("cpus", None),
         ("memory_mb", None),
+        ("shm_mb", None),
     ):
         if getattr(request, field) != nothing:
             yield DROPPED, field, nothing
@@ -74,13 +77,12 @@ def _less_vram(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]
 def _shorter(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
     """To end before what is kept for a job ahead."""
     now = walk.board.now
-    starts = {
-        span.start
-        for state in walk.board.gpus.values()
-        for span in state.spans
-        if now < span.start < math.inf
-    }
+    gpus, nodes = walk.board.gpus.values(), walk.board.nodes.values()
+    starts = {span.start for state in gpus for span in state.spans}
+    starts |= {span.start for node in nodes for span in node.spans}
     for start in starts:
+        if not now < start < math.inf:
+            continue
         timeout_s = int(start - now - SLACK_S) - request.grace_s
         if LEAST_TIMEOUT_S <= timeout_s < request.timeout_s:
             yield 1 - timeout_s / request.timeout_s, "timeout_s", timeout_s

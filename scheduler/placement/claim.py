@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 from scheduler.placement.terms import Node, Request
 
+# A part so small that a program could not start in it is no fair part.
+LEAST_MILLICPUS = 50
+LEAST_MB = 64
+
 
 class Claim(NamedTuple):
     millicpus: int
@@ -29,13 +33,14 @@ def claim(node: Node, usable_mb: int, request: Request, vram_mb: int) -> Claim:
     millicpus = least = round((request.cpus or 0) * 1000)
     if request.cpus is None:
         millicpus = _fair_cpus(node, usable_mb, request, vram_mb)
-        least = millicpus // 2 if request.gpu_count else millicpus
+        least = max(LEAST_MILLICPUS, millicpus // 2)
+        least = least if request.gpu_count else millicpus
     memory_mb = least_memory = request.memory_mb or 0
     if request.memory_mb is None:
         fair_mb = _fair_memory(node, usable_mb, request, vram_mb, millicpus)
         # What lies in shared memory counts in memory.
         memory_mb = max(fair_mb, request.shm_mb or 0)
-        least_memory = max(fair_mb // 2, request.shm_mb or 0)
+        least_memory = max(fair_mb // 2, min(fair_mb, LEAST_MB), request.shm_mb or 0)
     return Claim(millicpus, memory_mb, least, least_memory)
 
 
@@ -44,12 +49,16 @@ def _fair_cpus(node: Node, usable_mb: int, request: Request, vram_mb: int) -> in
         return 1000
     # Where there are two, one at least is left to jobs without a GPU.
     kept = max(1, node.cpus // 10) if node.cpus > 1 else 0
-    return (node.cpus - kept) * 1000 * vram_mb // max(1, usable_mb)
+    fair = (node.cpus - kept) * 1000 * vram_mb // max(1, usable_mb)
+    return max(LEAST_MILLICPUS, fair)
 
 
 def _fair_memory(
     node: Node, usable_mb: int, request: Request, vram_mb: int, millicpus: int
 ) -> int:
+    if not node.memory_mb:
+        return 0
+    fair_mb = node.memory_mb * 9 // 10 * vram_mb // max(1, usable_mb)
     if not request.gpu_count:
-        return node.memory_mb * millicpus // (node.cpus * 1000)
-    return node.memory_mb * 9 // 10 * vram_mb // max(1, usable_mb)
+        fair_mb = node.memory_mb * millicpus // max(1000, node.cpus * 1000)
+    return max(LEAST_MB, fair_mb)

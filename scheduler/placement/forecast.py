@@ -21,7 +21,7 @@ class Certainty(enum.StrEnum):
 
     NOW = "now"  # with the next pass
     LATEST = "latest"  # by then, if no more urgent job comes and no hardware fails
-    ESTIMATE = "estimate"  # if all ahead run to their limits; likely sooner
+    ESTIMATE = "estimate"  # if all ahead run to their limits and none behind passes it
     UNKNOWN = "unknown"  # nothing guarantees a time, and none is made up
 
 
@@ -43,32 +43,56 @@ class Explanation:
     change: Change | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """The job's turn in a walk, or that of the one of its lane that ends the lane."""
+
+    step: Step
+    lines: tuple[Line, ...]
+    change: Change | None
+    # The first of its lane that waits, and its position.
+    first: tuple[int, Wait] | None
+    # Whether all ahead of it start now: then nobody can come before its reservation.
+    is_first: bool
+
+
 def explain(snapshot: Snapshot, lanes: Sequence[Lane], job_id: str) -> Explanation:
     """The answer of a pass over this line, for one job of it."""
     mine = _find(lanes, job_id)
     place = _place(snapshot, lanes, mine)
     walk = Walk(snapshot, lanes, reservations=snapshot.reservations)
-    request = lanes[mine[0]].request
+    turn = _turn(walk, mine)
+    return Explanation(
+        place=place,
+        waiting=sum(lane.waiting for lane in lanes),
+        decision=_said(turn, mine[1]),
+        lines=turn.lines,
+        expected=_expected(snapshot, lanes, mine, place, turn),
+        change=turn.change if _may_help(turn.step.decision) else None,
+    )
+
+
+def _turn(walk: Walk, mine: tuple[int, int]) -> _Turn:
     first: tuple[int, Wait] | None = None
+    is_first = True
     for index, position in walk.turns():
-        if index != mine[0]:
-            walk.step(index, position)
-            continue
-        lines = explain_lines(walk.board, request)
-        change = smallest_change(walk, request) if position == mine[1] else None
+        is_mine = (index, position) == mine
+        request = walk.lanes[index].request
+        lines = explain_lines(walk.board, request) if index == mine[0] else ()
+        change = smallest_change(walk, index) if is_mine else None
         step = walk.step(index, position)
-        if isinstance(step.decision, Wait) and first is None:
-            first = position, step.decision
-        ends_here = isinstance(step.decision, Wait) and step.reservation is None
-        if position == mine[1] or ends_here:
-            return Explanation(
-                place=place,
-                waiting=sum(lane.waiting for lane in lanes),
-                decision=_said(step, first, mine[1]),
-                lines=lines,
-                expected=_expected(snapshot, lanes, mine, place, step),
-                change=change if _may_help(step.decision) else None,
-            )
+        waits = step.decision if isinstance(step.decision, Wait) else None
+        if index == mine[0]:
+            first = (position, waits) if waits and first is None else first
+            if is_mine or (waits and step.reservation is None):
+                return _Turn(
+                    step=step,
+                    lines=lines,
+                    change=change,
+                    first=first,
+                    is_first=is_first,
+                )
+        is_first = is_first and waits is None
     raise AssertionError("every lane has its turn")
 
 
@@ -98,17 +122,15 @@ def _may_help(decision: Placement | Wait) -> bool:
     )
 
 
-def _said(
-    step: Step, first: tuple[int, Wait] | None, position: int
-) -> Placement | Wait:
+def _said(turn: _Turn, position: int) -> Placement | Wait:
     """Of a job behind the first that waits in its lane: it waits for that one."""
-    if first is None or first[0] == position:
-        return step.decision
-    ahead = position - first[0]
-    jobs = "A job" if ahead == 1 else f"{ahead} jobs"
-    verb = "asks" if ahead == 1 else "ask"
-    text = f"{jobs} ahead of it {verb} for the same. The first waits: {first[1].text}"
-    return Wait(request=first[1].request, reason=WaitReason.PRIORITY, text=text)
+    if turn.first is None or turn.first[0] == position:
+        return turn.step.decision
+    at, waits = turn.first
+    jobs = "A job" if position - at == 1 else f"{position - at} jobs"
+    verb = "asks" if position - at == 1 else "ask"
+    text = f"{jobs} ahead of it {verb} for the same. The first waits: {waits.text}"
+    return Wait(request=waits.request, reason=WaitReason.PRIORITY, text=text)
 
 
 def _expected(
@@ -116,13 +138,16 @@ def _expected(
     lanes: Sequence[Lane],
     mine: tuple[int, int],
     place: int,
-    step: Step,
+    turn: _Turn,
 ) -> Expected:
+    step = turn.step
     if step.position == mine[1]:
         if isinstance(step.decision, Placement):
             return Expected(at=snapshot.now, certainty=Certainty.NOW)
         if step.reservation is not None:
-            return _known(step.reservation.at, Certainty.LATEST)
+            # Whoever waits ahead of it for something else may come in between.
+            sure = Certainty.LATEST if turn.is_first else Certainty.ESTIMATE
+            return _known(step.reservation.at, sure)
     if place > MOST_AHEAD:
         return Expected()
     return _forecast(snapshot, lanes, mine)

@@ -2,21 +2,23 @@
 
 from collections.abc import Iterator
 
-from scheduler.placement.terms import Account, Lane, Placement, Snapshot
+from scheduler.placement.terms import Account, Lane, Snapshot
 
 
 class Ledger:
-    """What each account has in this pass: what runs, and what was just placed."""
+    """What each account has in this pass: what runs, what was just placed, and what
+    has a reservation. A limit that this fills stands against those behind, who could
+    else delay whom the reservation is for."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        # By kind and name: jobs, GPUs, MiB placed by this pass.
+        # By kind and name: jobs, GPUs, MiB placed or reserved by this pass.
         self._added: dict[tuple[str, str], tuple[int, int, int]] = {}
-        self._tasks: dict[int, int] = {}
+        self._tasks: dict[str, int] = {}
 
-    def refusal(self, index: int, lane: Lane) -> str:
+    def refusal(self, lane: Lane) -> str:
         """Which limit stands against one more job of the lane; empty if none."""
-        running = lane.array_running + self._tasks.get(index, 0)
+        running = lane.array_running + self._tasks.get(lane.array_id, 0)
         if lane.array_limit is not None and running >= lane.array_limit:
             return f"Its array lets {lane.array_limit} of its tasks run at once."
         for kind, name, account in self._accounts(lane):
@@ -25,9 +27,8 @@ class Ledger:
                 return text
         return ""
 
-    def over_vram(self, lane: Lane, placed: Placement) -> str:
-        """As `refusal`, of the VRAM that the placement would take."""
-        wanted = sum(placed.vram_mb)
+    def over_vram(self, lane: Lane, wanted: int) -> str:
+        """As `refusal`, of so many MiB of VRAM that it would take."""
         for kind, name, account in self._accounts(lane):
             most = account.limits.vram_mb
             has = account.vram_mb + self._of(kind, name)[2]
@@ -38,15 +39,12 @@ class Ledger:
                 )
         return ""
 
-    def add(self, index: int, lane: Lane, placed: Placement) -> None:
-        self._tasks[index] = self._tasks.get(index, 0) + 1
+    def add(self, lane: Lane, vram_mb: int) -> None:
+        self._tasks[lane.array_id] = self._tasks.get(lane.array_id, 0) + 1
         for kind, name, _ in self._accounts(lane):
-            jobs, gpus, vram_mb = self._of(kind, name)
-            self._added[kind, name] = (
-                jobs + 1,
-                gpus + len(placed.gpus),
-                vram_mb + sum(placed.vram_mb),
-            )
+            jobs, gpus, had_mb = self._of(kind, name)
+            gpus += lane.request.gpu_count
+            self._added[kind, name] = jobs + 1, gpus, had_mb + vram_mb
 
     def _accounts(self, lane: Lane) -> Iterator[tuple[str, str, Account]]:
         if lane.owner in self._snapshot.owners:
@@ -62,14 +60,15 @@ class Ledger:
         subject = _subject(kind, name)
         jobs, gpus = jobs + account.running_jobs, gpus + account.gpus
         if limits.running_jobs is not None and jobs >= limits.running_jobs:
-            return f"{subject} {jobs} of {limits.running_jobs} jobs running."
+            added = " or next" if jobs > account.running_jobs else ""
+            return f"{subject} {jobs} of {limits.running_jobs} jobs running{added}."
         if limits.gpus is not None and gpus + gpu_count > limits.gpus:
             return f"{subject} {gpus} of {limits.gpus} GPUs; this takes {gpu_count}."
         hours = account.gpu_seconds / 3600
         if gpu_count and limits.gpu_hours is not None and hours >= limits.gpu_hours:
             return (
                 f"{subject} used {hours:,.1f} of {limits.gpu_hours:,} GPU-hours in 30 "
-                "days. It starts when the oldest of them are 30 days old."
+                "days. It waits until enough of them are longer ago."
             )
         return ""
 

@@ -20,7 +20,14 @@ from scheduler.placement.terms import (
 from scheduler.placement.why import why
 
 # Whoever waits for these may be given a reservation; other waits no time ends.
-RESERVABLE = (WaitReason.RESOURCES, WaitReason.FOREIGN_USE, WaitReason.PRIORITY)
+RESERVABLE = (
+    WaitReason.RESOURCES,
+    WaitReason.FOREIGN_USE,
+    WaitReason.PRIORITY,
+    WaitReason.IMAGE_PULL,
+)
+# In one pass; the next one goes on. A pass must end before its lease does.
+MOST_PLACED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +49,7 @@ class Plan:
     placements: Mapping[str, Placement]
     waits: Mapping[str, Wait]
     reservations: Mapping[str, Reservation]
+    is_whole: bool = True  # False where another pass is to go on
 
 
 class Walk:
@@ -80,21 +88,23 @@ class Walk:
             return wait
         return self._placement(request, *chosen)
 
-    def would_start(self, request: Request) -> bool:
-        return self._chooser.now(request) is not None
+    def would_start(self, index: int, request: Request) -> bool:
+        """Whether a job of the lane would start now if it asked for this instead."""
+        lane = replace(self.lanes[index], request=request)
+        return isinstance(self._decide_within_limits(lane), Placement)
 
     def step(self, index: int, position: int) -> Step:
         """Decide for the job, and take or keep what it gets."""
         lane = self.lanes[index]
         job_id = lane.jobs[position][0]
-        decision = self._decide_within_limits(index, lane)
+        decision = self._decide_within_limits(lane)
         reservation = None
         if isinstance(decision, Placement):
             self._take(decision)
-            self._ledger.add(index, lane, decision)
+            self._ledger.add(lane, sum(decision.vram_mb))
             self._line.advance(index, position)
         elif decision.reason in RESERVABLE and self._left != 0:
-            reservation = self._reserve(lane.request)
+            reservation = self._reserve(lane, decision.reason)
             if reservation is not None:
                 self._line.advance(index, position)
         return Step(
@@ -105,13 +115,13 @@ class Walk:
             reservation=reservation,
         )
 
-    def _decide_within_limits(self, index: int, lane: Lane) -> Placement | Wait:
-        refusal = self._ledger.refusal(index, lane)
+    def _decide_within_limits(self, lane: Lane) -> Placement | Wait:
+        refusal = self._ledger.refusal(lane)
         if not refusal:
             decision = self.decide(lane.request)
             if not isinstance(decision, Placement):
                 return decision
-            refusal = self._ledger.over_vram(lane, decision)
+            refusal = self._ledger.over_vram(lane, sum(decision.vram_mb))
             if not refusal:
                 return decision
         return Wait(request=lane.request, reason=WaitReason.QUOTA, text=refusal)
@@ -120,9 +130,15 @@ class Walk:
         ids = tuple(gpu.id for gpu in placed.gpus)
         self.board.hold(placed.request, placed.node, ids, self.board.now)
 
-    def _reserve(self, request: Request) -> Reservation | None:
-        reservation = reserve(self.board, self._chooser, request)
+    def _reserve(self, lane: Lane, reason: WaitReason) -> Reservation | None:
+        # Where only the image is missing it may start elsewhere as soon as that is there.
+        timed_only = reason == WaitReason.IMAGE_PULL
+        reservation = reserve(
+            self.board, self._chooser, lane.request, timed_only=timed_only
+        )
         if reservation is not None:
+            gpus = (self.board.gpus[gpu_id] for gpu_id in reservation.gpu_ids)
+            self._ledger.add(lane, sum(_takes(lane.request, state) for state in gpus))
             self._left = None if self._left is None else self._left - 1
             # What is kept now stands in others' way, which their reasons must tell.
             self._refused.clear()
@@ -132,9 +148,7 @@ class Walk:
         self, request: Request, name: str, chosen: tuple[GpuState, ...]
     ) -> Placement:
         node = self.board.nodes[name]
-        vram_mb = tuple(
-            request.vram_mb if request.share else state.usable_mb for state in chosen
-        )
+        vram_mb = tuple(_takes(request, state) for state in chosen)
         wanted = node.claim(request, sum(vram_mb))
         until = self.board.now + request.lasts_s
         millicpus, memory_mb = wanted.given(*node.over(self.board.now, until))
@@ -149,6 +163,10 @@ class Walk:
             shm_mb=request.shm_mb or (memory_mb // 2 if knows_memory else None),
             text=_chosen_text(request, chosen),
         )
+
+
+def _takes(request: Request, state: GpuState) -> int:
+    return request.vram_mb if request.share else state.usable_mb
 
 
 def _chosen_text(request: Request, chosen: tuple[GpuState, ...]) -> str:
@@ -170,7 +188,11 @@ def plan(snapshot: Snapshot, lanes: Sequence[Lane]) -> Plan:
     reservations: dict[str, Reservation] = {}
     told: set[int] = set()
     walk = Walk(snapshot, lanes, reservations=snapshot.reservations)
+    is_whole = True
     for index, position in walk.turns():
+        if len(placements) >= MOST_PLACED:
+            is_whole = False
+            break
         step = walk.step(index, position)
         if isinstance(step.decision, Placement):
             placements[step.job_id] = step.decision
@@ -179,7 +201,12 @@ def plan(snapshot: Snapshot, lanes: Sequence[Lane]) -> Plan:
             waits[step.job_id] = step.decision
         if step.reservation is not None:
             reservations[step.job_id] = step.reservation
-    return Plan(placements=placements, waits=waits, reservations=reservations)
+    return Plan(
+        placements=placements,
+        waits=waits,
+        reservations=reservations,
+        is_whole=is_whole,
+    )
 
 
 def decide(snapshot: Snapshot, request: Request) -> Placement | Wait:

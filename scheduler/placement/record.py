@@ -21,7 +21,7 @@ from scheduler.placement.terms import (
 
 # Raised when the same inputs would be read or decided differently.
 VERSION = 1
-# Of each lane so many jobs are kept behind those that were placed.
+# Of each lane so many jobs are kept behind those that were placed or reserved for.
 KEPT_BEHIND = 10
 
 
@@ -47,8 +47,9 @@ def dump(snapshot: Snapshot, lanes: Sequence[Lane], plan: Plan) -> str:
 
 
 def _trimmed(lane: Lane, plan: Plan) -> Lane:
-    placed = sum(job_id in plan.placements for job_id, _ in lane.jobs)
-    jobs = lane.jobs[: placed + KEPT_BEHIND]
+    served = plan.placements.keys() | plan.reservations.keys()
+    count = sum(job_id in served for job_id, _ in lane.jobs)
+    jobs = lane.jobs[: count + KEPT_BEHIND]
     return replace(lane, jobs=jobs, length=lane.waiting)
 
 
@@ -138,6 +139,9 @@ def outcome(plan: Plan) -> dict[str, Any]:
                 "node": placed.node,
                 "gpus": [gpu.uuid for gpu in placed.gpus],
                 "vram_mb": list(placed.vram_mb),
+                "cpus": placed.cpus,
+                "memory_mb": placed.memory_mb,
+                "shm_mb": placed.shm_mb,
                 "text": placed.text,
             }
             for job_id, placed in plan.placements.items()
@@ -164,7 +168,8 @@ def _time(at: float) -> float | None:
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterable[str]:
     """In words, what came out differently; nothing if the two are the same."""
     for kind in ("placed", "waits", "reserved"):
-        for job_id in sorted({*was[kind], *now[kind]}):
-            before, after = was[kind].get(job_id), now[kind].get(job_id)
+        had, has = was.get(kind, {}), now.get(kind, {})
+        for job_id in sorted({*had, *has}):
+            before, after = had.get(job_id), has.get(job_id)
             if before != after:
                 yield f"{kind} {job_id}: was {before}, is {after}"

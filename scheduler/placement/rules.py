@@ -129,6 +129,11 @@ def names(gpu: Gpu, request: Request) -> bool:
     return fnmatchcase(gpu.name.lower(), wanted.lower())
 
 
+def suits(gpu: Gpu, request: Request) -> bool:
+    """Whether the GPU's hardware could hold the request."""
+    return not any(rule.refuses(gpu, request) for rule in GPU_HARDWARE)
+
+
 def node_refusal(
     node: Node,
     request: Request,
@@ -173,9 +178,7 @@ def _count(snapshot: Snapshot, request: Request, node: Node) -> int:
     if node_refusal(node, request, NODE_HARDWARE)[0]:
         return 0
     return sum(
-        gpu.node == node.name
-        and not any(rule.refuses(gpu, request) for rule in GPU_HARDWARE)
-        for gpu in snapshot.gpus.values()
+        gpu.node == node.name and suits(gpu, request) for gpu in snapshot.gpus.values()
     )
 
 
@@ -185,7 +188,10 @@ def _too_few(snapshot: Snapshot, request: Request, best: int) -> str:
         there = ", ".join(sorted({gpu.name for gpu in gpus})) or "none at all"
         return f"No GPU here is named {request.gpu_name or '*'}. There are: {there}."
     largest = max(gpu.usable_mb for gpu in gpus)
+    nodes = snapshot.nodes.values()
+    refusals = [node_refusal(node, request, NODE_HARDWARE)[1] for node in nodes]
+    told = "".join(f"; {text}" for text in refusals if text)
     return (
         f"No node could ever hold {request}: of such GPUs one node has at most {best}, "
-        f"and the largest GPU has {largest:,} MiB usable. Ask for less."
+        f"and the largest GPU has {largest:,} MiB usable{told}. Ask for less."
     )

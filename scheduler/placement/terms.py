@@ -179,6 +179,7 @@ class Lane:
     aged_from: float = math.inf
     topped_at: float = 0.0
     # Of a job array: how many of its tasks may run at once, and how many do.
+    array_id: str = ""
     array_limit: int | None = None
     array_running: int = 0
     # Of which `jobs` may be the first only.

@@ -11,7 +11,7 @@ from django.db.models.functions import TruncDay
 
 from jobs.models import Quota, UsageRecord
 from jobs.status import Fault
-from scheduler.placement import CHARGED_AT_ONCE_S, Account, Limits
+from scheduler.placement import Account, Limits
 
 WINDOW = timedelta(days=30)
 # After so many half-lives a thousandth is left.
@@ -20,14 +20,15 @@ FORGOTTEN_AFTER = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """What one live attempt has, and for whom."""
+    """What one live attempt has and had, and for whom."""
 
     owner: str
     group: str
+    is_running: bool  # its exit was not seen yet
     gpus: int
     vram_mb: int
-    held_s: float
-    timeout_s: int
+    gpu_seconds: float
+    usage: float
 
 
 @dataclass(slots=True)
@@ -87,17 +88,13 @@ def _add_usage(
 
 
 def _account(total: _Sum, quota: Quota | None) -> Account:
-    charged = (
-        one.vram_mb * max(one.held_s, min(one.timeout_s, CHARGED_AT_ONCE_S))
-        for one in total.live
-    )
+    running = [one for one in total.live if one.is_running]
     account = Account(
-        usage=total.usage + sum(charged),
-        running_jobs=len(total.live),
-        gpus=sum(one.gpus for one in total.live),
-        vram_mb=sum(one.vram_mb for one in total.live),
-        gpu_seconds=total.gpu_seconds
-        + sum(one.gpus * one.held_s for one in total.live),
+        usage=total.usage + sum(one.usage for one in total.live),
+        running_jobs=len(running),
+        gpus=sum(one.gpus for one in running),
+        vram_mb=sum(one.vram_mb for one in running),
+        gpu_seconds=total.gpu_seconds + sum(one.gpu_seconds for one in total.live),
     )
     if quota is None:
         return account

@@ -69,20 +69,29 @@ def never(job: Job, *, snapshot: Snapshot | None = None) -> str:
         return refusal
     users, groups, everyone = Quota.objects.limits()
     own, shared = users.get(job.owner.email, everyone), groups.get(job.group)
-    refusals = (_over(job, quota) for quota in (own, shared) if quota is not None)
+    vram_mb = _least_vram_mb(job, snapshot)
+    quotas = (quota for quota in (own, shared) if quota is not None)
+    refusals = (_over(job, quota, vram_mb) for quota in quotas)
     return next(filter(None, refusals), "")
 
 
-def _over(job: Job, quota: Quota) -> str:
+def _least_vram_mb(job: Job, snapshot: Snapshot) -> int:
+    """What it would take of the smallest GPUs that are enough: an exclusive job takes
+    all of each."""
+    request = request_of(job)
+    if request.share:
+        return request.gpu_count * request.vram_mb
+    able = (gpu for gpu in snapshot.gpus.values() if placement.suits(gpu, request))
+    return sum(sorted(gpu.usable_mb for gpu in able)[: request.gpu_count])
+
+
+def _over(job: Job, quota: Quota, vram_mb: int) -> str:
     whose = f"the group {quota.group}" if quota.group else "you"
     if quota.gpus is not None and job.gpu_count > quota.gpus:
         gpus = "1 GPU" if job.gpu_count == 1 else f"{job.gpu_count} GPUs"
         return f"It asks for {gpus}; {whose} may have {quota.gpus}."
-    vram_mb = job.gpu_count * (job.min_vram_mb or 1)
     if quota.vram_mb is not None and vram_mb > quota.vram_mb:
-        return (
-            f"It asks for {vram_mb:,} MiB of VRAM; {whose} may have {quota.vram_mb:,}."
-        )
+        return f"It takes {vram_mb:,} MiB of VRAM; {whose} may have {quota.vram_mb:,}."
     return ""
 
 

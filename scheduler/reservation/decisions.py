@@ -11,13 +11,18 @@ from django.utils import timezone
 
 from scheduler import placement
 from scheduler.models import DecisionRecord
+from scheduler.models import Lane as LaneRow
 from scheduler.placement import Lane, Plan, Snapshot, record
+
+# A lane that was not served for so long ages from its first job as a new one does.
+LANES_KEPT = timedelta(days=90)
 
 
 def keep(snapshot: Snapshot, lanes: Sequence[Lane], made: Plan) -> DecisionRecord:
     """Store what the pass considered and what it came to; let the old ones go."""
     old = timezone.now() - timedelta(days=settings.KEEP_DECISIONS_D)
     DecisionRecord.objects.filter(at__lt=old).delete()
+    LaneRow.objects.filter(served_at__lt=timezone.now() - LANES_KEPT).delete()
     inputs = record.dump(snapshot, lanes, made)
     return DecisionRecord.objects.create(
         inputs=zlib.compress(inputs.encode()),
@@ -40,10 +45,9 @@ def replay(inputs: bytes, inputs_hash: str, outcome: dict[str, Any]) -> Replay:
     readable by this version."""
     try:
         text = zlib.decompress(inputs).decode()
-        snapshot, lanes = record.load(text)
-    except (zlib.error, UnicodeDecodeError, KeyError, TypeError) as error:
+        again = record.outcome(placement.plan(*record.load(text)))
+    except (zlib.error, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"These inputs can not be read: {error}") from error
-    again = record.outcome(placement.plan(snapshot, lanes))
     return Replay(
         is_intact=record.digest(text) == inputs_hash,
         differences=list(record.differences(outcome, again)),

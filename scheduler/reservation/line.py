@@ -1,15 +1,17 @@
 """The queue as lanes: jobs of one owner, priority and request, the oldest first."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from jobs.models import Attempt, Job
 from jobs.spec.array import parse
+from jobs.waiting import IN_LINE
 from scheduler import placement
 from scheduler.models import Lane as LaneRow
 from scheduler.placement import Lane
@@ -29,26 +31,23 @@ SHAPE = (
     "grace_s",
     "node_labels",
 )
+_OF_LANE = ("owner__email", "group", "priority", "topped_at", "array_id", "array")
 _COLUMNS = (
     "pk",
     "created_at",
     "log_path",
-    "wait_reason",
-    "owner__email",
-    "group",
-    "priority",
-    "topped_at",
-    "array_id",
-    "array",
+    "is_in_line",
+    *_OF_LANE,
     *SHAPE,
 )
 
 
 class Line(NamedTuple):
-    """The waiting jobs as lanes, and of each job the reason that is written on it."""
+    """The waiting jobs as lanes, and the ids of those that say more than that they are
+    in line."""
 
     lanes: list[Lane]
-    reasons: dict[str, str]
+    told: list[str]
 
 
 def request_of(job: Job) -> placement.Request:
@@ -65,8 +64,10 @@ def request_from(shape: tuple[Any, ...]) -> placement.Request:
 
 
 def lane_key(lane: Lane) -> str:
-    """Under which it is remembered when the lane was last served."""
-    told = repr((lane.owner, lane.group, lane.priority, lane.request))
+    """Under which it is remembered when the lane was last served: of whatever limit and
+    array its jobs are, or a flood with a second more each would age as many."""
+    asked = replace(lane.request, timeout_s=0, grace_s=0)
+    told = repr((lane.owner, lane.group, lane.priority, asked))
     return hashlib.sha1(told.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -74,74 +75,66 @@ def load_lanes(now: datetime) -> Line:
     """All jobs that could start, not only the first: which are first is decided by
     what their owners had."""
     grouped: dict[tuple[Any, ...], list[tuple[str, float]]] = {}
+    requests: dict[tuple[Any, ...], placement.Request] = {}
     was_started: set[str] = set()
-    reasons: dict[str, str] = {}
-    rows = Job.objects.ready(now).order_by("created_at", "id").values_list(*_COLUMNS)
-    for pk, created_at, log_path, reason, *rest in rows:
-        job_id = str(pk)
-        reasons[job_id] = reason
-        rest[-1] = tuple(rest[-1].items())
-        jobs = grouped.setdefault(tuple(rest), [])
-        jobs.append((job_id, created_at.timestamp()))
+    told: list[str] = []
+    reason, text = IN_LINE
+    is_in_line = ExpressionWrapper(
+        Q(wait_reason=reason, wait_text=text), output_field=BooleanField()
+    )
+    rows = Job.objects.ready(now).annotate(is_in_line=is_in_line)
+    rows = rows.order_by("created_at", "id")
+    for pk, created_at, log_path, says_so, *rest in rows.values_list(*_COLUMNS):
+        job_id, shape = str(pk), rest[len(_OF_LANE) :]
+        shape[-1] = tuple(sorted(shape[-1].items()))
+        request = requests.get(tuple(shape)) or request_from(tuple(shape))
+        requests[tuple(shape)] = request
+        key = (*rest[: len(_OF_LANE)], request)
+        grouped.setdefault(key, []).append((job_id, created_at.timestamp()))
         if log_path:
             was_started.add(job_id)
-    lanes = list(_lanes(grouped))
-    return Line(_aged(_counted(lanes, grouped), was_started, now), reasons)
+        if not says_so:
+            told.append(job_id)
+    lanes = [_lane(key, jobs) for key, jobs in grouped.items()]
+    return Line(_aged(_counted(lanes), was_started, now), told)
 
 
-def _lanes(
-    grouped: Mapping[tuple[Any, ...], list[tuple[str, float]]],
-) -> Iterable[Lane]:
-    requests: dict[tuple[Any, ...], placement.Request] = {}
-    for key, jobs in grouped.items():
-        owner, group, priority, topped_at, _, array, *shape = key
-        asked = tuple(shape)
-        if asked not in requests:
-            requests[asked] = request_from(asked)
-        yield Lane(
-            request=requests[asked],
-            jobs=tuple(jobs),
-            owner=owner,
-            group=group,
-            priority=priority,
-            aged_from=jobs[0][1],
-            topped_at=topped_at.timestamp() if topped_at else 0.0,
-            array_limit=parse(array).limit if array else None,
-        )
+def _lane(key: tuple[Any, ...], jobs: list[tuple[str, float]]) -> Lane:
+    owner, group, priority, topped_at, array_id, array, request = key
+    return Lane(
+        request=request,
+        jobs=tuple(jobs),
+        owner=owner,
+        group=group,
+        priority=priority,
+        aged_from=jobs[0][1],
+        topped_at=topped_at.timestamp() if topped_at else 0.0,
+        array_id=str(array_id) if array_id else "",
+        array_limit=parse(array).limit if array else None,
+    )
 
 
-def _counted(lanes: list[Lane], grouped: Mapping[tuple[Any, ...], Any]) -> list[Lane]:
+def _counted(lanes: list[Lane]) -> list[Lane]:
     """How many tasks run of each array that lets only so many run at once."""
-    arrays = [key[4] for key in grouped]
-    limited = {
-        array_id
-        for array_id, lane in zip(arrays, lanes, strict=True)
-        if lane.array_limit is not None
-    }
+    limited = {lane.array_id for lane in lanes if lane.array_limit is not None}
     if not limited:
         return lanes
-    running: dict[Any, int] = {}
     live = Attempt.objects.running().filter(job__array_id__in=limited)
-    for array_id in live.values_list("job__array_id", flat=True):
-        running[array_id] = running.get(array_id, 0) + 1
-    return [
-        replace(lane, array_running=running.get(array_id, 0))
-        for array_id, lane in zip(arrays, lanes, strict=True)
-    ]
+    running = Counter(map(str, live.values_list("job__array_id", flat=True)))
+    return [replace(lane, array_running=running[lane.array_id]) for lane in lanes]
 
 
 def _aged(lanes: list[Lane], was_started: set[str], now: datetime) -> list[Lane]:
     """A lane ages from when it was last served, except a job that was requeued: that
     keeps its age. Younger lanes than a step of aging are not looked up."""
     since = (now - timedelta(hours=settings.AGING_H)).timestamp()
-    old = {
-        lane_key(lane): i
-        for i, lane in enumerate(lanes)
-        if lane.aged_from <= since and lane.jobs[0][0] not in was_started
-    }
-    served = LaneRow.objects.filter(key__in=old, served_at__isnull=False)
+    old: dict[str, list[int]] = {}
+    for i, lane in enumerate(lanes):
+        if lane.aged_from <= since and lane.jobs[0][0] not in was_started:
+            old.setdefault(lane_key(lane), []).append(i)
+    served = LaneRow.objects.filter(key__in=old)
     for key, served_at in served.values_list("key", "served_at"):
-        lane = lanes[old[key]]
-        aged_from = max(lane.aged_from, served_at.timestamp())
-        lanes[old[key]] = replace(lane, aged_from=aged_from)
+        for i in old[key]:
+            aged_from = max(lanes[i].aged_from, served_at.timestamp())
+            lanes[i] = replace(lanes[i], aged_from=aged_from)
     return lanes

@@ -3,6 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
+from time import monotonic
 
 from django.utils import timezone
 
@@ -12,23 +13,30 @@ from jobs.status import WaitReason
 from jobs.waiting import IN_LINE
 from scheduler import placement
 from scheduler.placement import Lane, Placement, Wait
+from scheduler.queue import enqueue
 from scheduler.reservation.decisions import keep
 from scheduler.reservation.holding import BY, ReservationLost, reserve
 from scheduler.reservation.line import Line, lane_key, load_lanes
 from scheduler.reservation.snapshots import load_snapshot
-from scheduler.reservation.waking import the_only_pass
+from scheduler.reservation.waking import the_only_pass, wake
 
 logger = logging.getLogger(__name__)
+
+# Of the passes that one task makes, one after another.
+LONGEST_S = 10.0
 
 
 def run_passes() -> int:
     """Serve every wake there is, unless another process is at it; jobs placed."""
-    placed = 0
-    while True:
+    placed, until = 0, monotonic() + LONGEST_S
+    while monotonic() < until:
         with the_only_pass() as wakes:
             if wakes is None:
                 return placed
             placed += one_pass()
+    # A task must not run for ever, however many wakes come: another one goes on.
+    enqueue("schedule")
+    return placed
 
 
 def one_pass() -> int:
@@ -44,6 +52,8 @@ def one_pass() -> int:
     if placed:
         keep(snapshot, line.lanes, made)
     _tell(line, made)
+    if not made.is_whole:
+        wake()
     return placed
 
 
@@ -74,11 +84,11 @@ def _tell(line: Line, made: placement.Plan) -> None:
     behind it once that others are first. What is written already stays untouched."""
     behind = [
         job_id
-        for job_id, reason in line.reasons.items()
-        if reason != WaitReason.PRIORITY
-        and job_id not in made.waits
-        and job_id not in made.placements
+        for job_id in line.told
+        if job_id not in made.waits and job_id not in made.placements
     ]
+    # Of a plan that is not whole those behind it were not looked at.
+    behind = behind if made.is_whole else []
     lifecycle.explain_waits(behind, *IN_LINE)
     for (reason, text), ids in _changed(made.waits).items():
         lifecycle.explain_waits(ids, reason, text)

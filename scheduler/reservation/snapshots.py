@@ -2,17 +2,18 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q
 from django.utils import timezone
 
 from jobs.models import Attempt
 from scheduler import placement
 from scheduler.models import GPU, Allocation, ImageState, Node, NodeImage, NodeState
-from scheduler.placement import SLACK_S, Holding, Lane, Taken
+from scheduler.placement import CHARGED_AT_ONCE_S, SLACK_S, Holding, Lane, Taken
 from scheduler.reservation.accounts import Live, load_accounts
 from scheduler.reservation.line import SHAPE, request_from
 
@@ -24,12 +25,25 @@ MOST_SYSTEM_MB = 4096
 
 @dataclass(slots=True)
 class _Live:
-    """A live attempt, with what it holds."""
+    """A live attempt, with what it holds, and what it held until its exit."""
 
     row: dict[str, Any]
     until: float
-    held_s: float
-    vram_mb: list[int] = field(default_factory=list)
+    gpus: int = 0
+    vram_mb: int = 0
+    gpu_seconds: float = 0.0
+    usage: float = 0.0
+
+    def add(self, now: datetime, allocation: Allocation) -> None:
+        ended_at = allocation.released_at or now
+        held_s = max(0.0, (ended_at - allocation.reserved_at).total_seconds())
+        self.gpu_seconds += held_s
+        if allocation.released_at is None:
+            self.gpus += 1
+            self.vram_mb += allocation.vram_mb
+            request = request_from(self.row["shape"])
+            held_s = max(held_s, min(request.timeout_s, CHARGED_AT_ONCE_S))
+        self.usage += allocation.vram_mb * held_s
 
 
 def load_snapshot(
@@ -38,20 +52,22 @@ def load_snapshot(
     """With the accounts of those whose jobs run or are in `lanes`."""
     now = now or timezone.now()
     live = _live_attempts(now)
-    holdings = _holdings(live)
+    holdings = _holdings(now, live)
     running = [one for one in live.values() if one.row["is_running"]]
     waiting = list(lanes)
     owners, groups = load_accounts(
         now,
-        map(_account_of, running),
-        [lane.owner for lane in waiting] + [one.row["owner"] for one in running],
-        [lane.group for lane in waiting] + [one.row["group"] for one in running],
+        [_account_of(one) for one in live.values()],
+        {lane.owner for lane in waiting} | {one.row["owner"] for one in live.values()},
+        {lane.group for lane in waiting} | {one.row["group"] for one in live.values()},
     )
     shapes = Counter(request_from(one.row["shape"]) for one in running)
+    nodes = {node.name: node for node in _nodes(now, running)}
     return placement.Snapshot(
         now=now.timestamp(),
-        nodes={node.name: node for node in _nodes(now, running)},
-        gpus={gpu.id: gpu for gpu in _gpus(holdings)},
+        nodes=nodes,
+        # A node may have joined between the two looks.
+        gpus={gpu.id: gpu for gpu in _gpus(holdings) if gpu.node in nodes},
         foreign_tolerance_mb=settings.FOREIGN_TOLERANCE_MB,
         reservations=settings.RESERVATIONS,
         aging_s=settings.AGING_H * 3600,
@@ -80,8 +96,7 @@ def _live_attempts(now: datetime) -> dict[Any, _Live]:
         row = dict(zip(columns, values, strict=False))
         row["shape"] = tuple(values[len(columns) :])
         row["is_running"] = row["pk"] in is_running
-        held_s = max(0.0, (now - row["created_at"]).total_seconds())
-        live[row["pk"]] = _Live(row, _until(now, row), held_s)
+        live[row["pk"]] = _Live(row, _until(now, row))
     return live
 
 
@@ -94,32 +109,34 @@ def _until(now: datetime, row: dict[str, Any]) -> float:
     return max(began, came.timestamp()) + request.limit_s
 
 
-def _holdings(live: dict[Any, _Live]) -> dict[int, list[Holding]]:
+def _holdings(now: datetime, live: dict[Any, _Live]) -> dict[int, list[Holding]]:
+    """By GPU, what is held; and onto the live attempts, what each holds and held."""
     holdings: dict[int, list[Holding]] = defaultdict(list)
-    for allocation in Allocation.objects.live().order_by("id"):
+    still = Q(released_at__isnull=True) | Q(attempt__ended_at__isnull=True)
+    for allocation in Allocation.objects.filter(still).order_by("id"):
         one = live.get(allocation.attempt_id)
         if one is not None:
-            one.vram_mb.append(allocation.vram_mb)
-        holdings[allocation.gpu_id].append(
-            Holding(
+            one.add(now, allocation)
+        if allocation.released_at is None:
+            holding = Holding(
                 promised_mb=allocation.vram_mb,
                 measured_mb=allocation.measured_mb,
                 is_exclusive=allocation.is_exclusive,
                 until=one.until if one else float("inf"),
             )
-        )
+            holdings[allocation.gpu_id].append(holding)
     return holdings
 
 
 def _account_of(one: _Live) -> Live:
-    request = request_from(one.row["shape"])
     return Live(
         owner=one.row["owner"],
         group=one.row["group"],
-        gpus=len(one.vram_mb),
-        vram_mb=sum(one.vram_mb),
-        held_s=one.held_s,
-        timeout_s=request.timeout_s,
+        is_running=one.row["is_running"],
+        gpus=one.gpus,
+        vram_mb=one.vram_mb,
+        gpu_seconds=one.gpu_seconds,
+        usage=one.usage,
     )
 
 

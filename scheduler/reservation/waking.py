@@ -95,9 +95,10 @@ SILENCE_TEXT = (
 
 
 def is_silent() -> bool:
-    """Whether a wake stands that nobody served for too long."""
-    unserved = PassLease.objects.filter(wakes__gt=F("served"))
-    return unserved.filter(woken_at__lt=timezone.now() - SILENCE).exists()
+    """Whether a wake stands for too long, and no pass was made since."""
+    since = timezone.now() - SILENCE
+    unserved = PassLease.objects.filter(wakes__gt=F("served"), woken_at__lt=since)
+    return unserved.filter(Q(passed_at=None) | Q(passed_at__lt=since)).exists()
 
 
 def tell_of_silence() -> None:

@@ -20,8 +20,8 @@ _SURE = {
         "urgent job may still come first."
     ),
     Certainty.ESTIMATE: (
-        "If all ahead of it run to their limits; likely sooner. More urgent jobs may "
-        "still come first."
+        "If all ahead of it run to their limits. Sooner if they end early, later if "
+        "others pass it meanwhile."
     ),
     Certainty.UNKNOWN: "Nothing guarantees a time, so none is made up.",
 }

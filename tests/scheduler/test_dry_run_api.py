@@ -93,6 +93,28 @@ def test_later_since_it_depends_on_another(api: Api, alice: User, gpu: GPU) -> N
     assert (body["outcome"], body["reason"]) == ("later", "dependency")
 
 
+def test_an_exclusive_job_takes_all_of_the_smallest_gpu_of_ones_limit(
+    api: Api, alice: User, gpu: GPU
+) -> None:
+    Quota.objects.create(user=alice, vram_mb=10 * GB)
+    body = api(alice).post(DRY, spec(min_vram_mb=2 * GB)).json()
+    assert (body["outcome"], body["text"]) == (
+        "never",
+        "It takes 24,576 MiB of VRAM; you may have 10,240.",
+    )
+    shared = spec(min_vram_mb=2 * GB, share=True)
+    assert api(alice).post(DRY, shared).json()["outcome"] == "now"
+
+
+@pytest.mark.parametrize("fields", [{}, {"array": "0-9"}])
+def test_who_may_queue_no_more_is_told_so_as_at_a_submission(
+    api: Api, alice: User, gpu: GPU, fields: dict[str, Any]
+) -> None:
+    Quota.objects.create(user=alice, queued_jobs=9 if fields else 0)
+    for url in (DRY, URL):
+        assert_problem(api(alice).post(url, spec(**fields)), 422, "over_quota")
+
+
 def test_never_for_who_may_not_have_as_many(api: Api, alice: User, gpu: GPU) -> None:
     Quota.objects.create(user=alice, gpus=0)
     body = api(alice).post(DRY, spec()).json()

@@ -15,7 +15,13 @@ from scheduler.placement import forecast
 from scheduler.reservation import wake
 from tests.asserts import assert_problem
 from tests.factories import make_job
-from tests.scheduler.factories import GB, hold, make_gpu, make_live_attempt
+from tests.scheduler.factories import (
+    GB,
+    hold,
+    make_gpu,
+    make_live_attempt,
+    make_node,
+)
 
 Api = Callable[..., APIClient]
 
@@ -88,6 +94,16 @@ def test_the_smallest_change_that_would_start_it_now_is_told(
         "after": 14 * GB,
         "text": "With min_vram_mb 14,336 it would start now.",
     }
+
+
+def test_labels_are_an_object_in_a_change_too(api: Api, alice: User, gpu: GPU) -> None:
+    ssd = make_node("euler", labels={"disk": "ssd"})
+    make_gpu(ssd, foreign_mb=20 * GB)
+    answer = api(alice).get(url(make_job(alice, node_labels={"disk": "ssd"}))).json()
+    assert (answer["change"]["before"], answer["change"]["after"]) == (
+        {"disk": "ssd"},
+        {},
+    )
 
 
 def test_whose_the_foreign_use_is_is_told(api: Api, alice: User, gpu: GPU) -> None:

@@ -311,11 +311,11 @@ CASES = [
         settings={"RUNNER": "docker"},
     ),
     Case(
-        "with two reservations the second is as sure as the first",
+        "with two reservations the second is kept too, but less sure than the first",
         [24],
         [
             waits("a", 1, "resources", 1000, "latest", age=9, **exclusive(1)),
-            waits("b", 2, "resources", 1600, "latest", age=8, **exclusive(2)),
+            waits("b", 2, "resources", 1600, "estimate", age=8, **exclusive(2)),
             waits("c", 3, "resources", 2200, "estimate", age=7, **exclusive(3)),
         ],
         runs=[Runs(0, 1000)],

@@ -26,10 +26,16 @@ class Command(BaseCommand):
             raise CommandError("Give the number of a decision, or --file.")
         record = _read(options["file"]) if options["file"] else _row(options["id"])
         if options["export"]:
-            options["export"].write_text(json.dumps(record))
-            self.stdout.write(f"Written to {options['export']}.")
+            self._export(options["export"], record)
             return
         self._report(_replay(record))
+
+    def _export(self, path: Path, record: dict[str, Any]) -> None:
+        try:
+            path.write_text(json.dumps(record))
+        except OSError as error:
+            raise CommandError(f"It can not be written: {error}") from error
+        self.stdout.write(f"Written to {path}.")
 
     def _report(self, made: Replay) -> None:
         for job_id, placed in made.outcome["placed"].items():
@@ -64,11 +70,10 @@ def _row(number: int) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text())
-        assert {"inputs", "inputs_hash", "outcome"} <= record.keys()
-    except (OSError, ValueError, AssertionError, AttributeError) as error:
+        return {name: record[name] for name in ("inputs", "inputs_hash", "outcome")}
+    except (OSError, ValueError, LookupError, TypeError) as error:
         text = f"{path} is no record that --export has written: {error}"
         raise CommandError(text) from error
-    return record
 
 
 def _replay(record: dict[str, Any]) -> Replay:

@@ -39,10 +39,27 @@ class TestExpectedStart:
         assert expected(self.held(), "b", jobs) == (1000.0 + HOUR, "estimate")
         assert expected(self.held(), "c", jobs) == (1000.0 + 2 * HOUR, "estimate")
 
-    def test_with_more_reservations_more_are_sure(self) -> None:
+    def test_only_the_first_is_sure_however_many_have_reservations(self) -> None:
         jobs = lane(asks(), "a", "b")
         snapshot = replace(self.held(), reservations=2)
-        assert expected(snapshot, "b", jobs) == (1000.0 + HOUR, "latest")
+        assert expected(snapshot, "b", jobs) == (1000.0 + HOUR, "estimate")
+
+    def test_whoever_waits_ahead_for_something_else_may_come_in_between(self) -> None:
+        """The limit that keeps it falls when the GPU comes free."""
+        limits = Limits(running_jobs=1)
+        owners = {"alice": Account(running_jobs=1, limits=limits), "bob": Account()}
+        snapshot = replace(self.held(), owners=owners)
+        ahead = lane(asks(), "ahead", priority=60)
+        bobs = lane(asks(), "bobs", owner="bob")
+        assert expected(snapshot, "bobs", ahead, bobs) == (1000.0, "estimate")
+
+    def test_none_of_whom_a_limit_keeps_until_one_ahead_of_it_has_run(self) -> None:
+        owners = {"alice": Account(limits=Limits(running_jobs=1))}
+        two = cluster(*(gpu(i, holdings=busy(until=1000.0)) for i in range(2)))
+        snapshot = replace(two, owners=owners)
+        jobs = lane(asks(), "a1", "a2")
+        assert expected(snapshot, "a1", jobs) == (1000.0, "latest")
+        assert expected(snapshot, "a2", jobs) == (None, "unknown")
 
     def test_it_may_be_in_a_gap_before_those_ahead_of_it(self) -> None:
         """Two GPUs come free at 1000 and 9000: the pair waits for both."""

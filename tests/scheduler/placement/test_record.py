@@ -29,7 +29,7 @@ def test_a_long_lane_is_cut_and_counted() -> None:
     snapshot = cluster(gpu(0), gpu(1))
     text = dump(snapshot, [jobs], plan(snapshot, [jobs]))
     (read,) = load(text)[1]
-    assert (len(read.jobs), read.waiting) == (12, 1000)
+    assert (len(read.jobs), read.waiting) == (13, 1000)
 
 
 def test_the_hash_is_of_every_input() -> None:

@@ -4,11 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.models import Group
 from django.utils import timezone
 
 from jobs import lifecycle
-from jobs.models import Attempt, Job, Quota, UsageRecord, User
+from jobs.models import Job, Quota, UsageRecord, User
 from jobs.status import Fault, Reason, Status
 from scheduler.models import GPU
 from scheduler.placement import Account, Limits
@@ -88,10 +89,15 @@ class TestFairShare:
         assert account().usage == 2 * GB * (60 + 3600)
 
     def test_what_runs_longer_counts_for_as_long(self, waiting: Job) -> None:
-        attempt = place(make_job(waiting.owner, min_vram_mb=2 * GB, share=True))
-        began = timezone.now() - timedelta(hours=10)
-        Attempt.objects.filter(pk=attempt.pk).update(created_at=began)
-        assert account().usage == pytest.approx(2 * GB * 36_000, rel=0.01)
+        with time_machine.travel(timezone.now() - timedelta(hours=10)):
+            attempt = place(make_job(waiting.owner, min_vram_mb=2 * GB, share=True))
+        ten_hours = pytest.approx(2 * GB * 36_000, rel=0.01)
+        assert account().usage == ten_hours
+        # What it used is not forgotten while its files are collected.
+        lifecycle.see_exit(attempt, by="test")
+        release(attempt)
+        assert account().usage == ten_hours
+        assert account().gpu_seconds == pytest.approx(36_000, rel=0.01)
 
     def test_a_group_has_what_its_members_used_for_it(
         self, alice: User, gpus: list[GPU]
@@ -124,9 +130,8 @@ class TestLimits:
     ) -> None:
         used(days_ago=29)
         used(days_ago=30)
-        attempt = place(make_job(waiting.owner, gpu_count=2))
-        began = timezone.now() - timedelta(seconds=50)
-        Attempt.objects.filter(pk=attempt.pk).update(created_at=began)
+        with time_machine.travel(timezone.now() - timedelta(seconds=50)):
+            place(make_job(waiting.owner, gpu_count=2))
         assert account().gpu_seconds == pytest.approx(100 + 2 * 50, abs=20)
 
     def test_the_users_own_row_replaces_that_for_everybody(

@@ -65,6 +65,13 @@ def test_it_can_be_made_again_on_another_machine(
     assert "The same as recorded." in replayed(file=path)
 
 
+def test_a_file_that_can_not_be_written_is_told(
+    decision: DecisionRecord, tmp_path: Path
+) -> None:
+    with pytest.raises(CommandError, match="can not be written"):
+        replayed(decision.pk, export=tmp_path / "none" / "x.json")
+
+
 def test_a_pass_that_places_nothing_leaves_none(gpus: list[GPU]) -> None:
     GPU.objects.update(state=GpuState.DRAINING)
     make_job()
@@ -99,6 +106,15 @@ def test_inputs_that_were_changed_are_told(decision: DecisionRecord) -> None:
         replayed(decision.pk)
 
 
+def _with(**fields: Any) -> Callable[[bytes], bytes]:
+    def spoil(inputs: bytes) -> bytes:
+        data = json.loads(zlib.decompress(inputs))
+        data["snapshot"] |= fields
+        return zlib.compress(json.dumps(data).encode())
+
+    return spoil
+
+
 SPOILT: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("nothing", lambda _: b""),
     ("no zlib", lambda _: b"x"),
@@ -107,6 +123,8 @@ SPOILT: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("another version", lambda _: zlib.compress(b'{"version": 0}')),
     ("a part missing", lambda _: zlib.compress(b'{"version": 1}')),
     ("another type", lambda _: zlib.compress(b"[]")),
+    ("parts of another type", _with(nodes=[])),
+    ("a GPU without its node", _with(nodes={})),
 ]
 
 

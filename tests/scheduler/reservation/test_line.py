@@ -136,6 +136,19 @@ class TestAging:
         self.served(20)
         assert self.hours() == pytest.approx(10, abs=0.1)
 
+    def test_arrays_and_other_limits_of_the_same_lane_age_with_it(
+        self, job: Job, alice: User
+    ) -> None:
+        """Else a flood of them would age as many lanes."""
+        for fields in ({"array": "0-1"}, {"array": "0-2"}, {"timeout_s": 3601}):
+            aged(make_job(alice, **fields), 10)
+        Job.objects.update(created_at=timezone.now() - timedelta(hours=10))
+        keys = {lane_key(lane) for lane in lanes()}
+        assert len(keys) == 1
+        LaneRow.objects.create(key=keys.pop(), served_at=timezone.now())
+        ages = [timezone.now().timestamp() - lane.aged_from for lane in lanes()]
+        assert (len(ages), max(ages) < 60) == (4, True)
+
     def test_a_job_that_was_requeued_keeps_its_age(self, job: Job) -> None:
         attempt = place(job)
         release(attempt)

@@ -10,8 +10,10 @@ from jobs import lifecycle
 from jobs.models import Attempt, Job
 from jobs.spec import Parent
 from jobs.status import Condition, Reason, Status, WaitReason
-from scheduler import reservation
-from scheduler.models import GPU, GpuState, NodeImage, PassLease
+from jobs.waiting import IN_LINE
+from scheduler import placement, reservation
+from scheduler.models import GPU, DecisionRecord, GpuState, NodeImage, PassLease
+from scheduler.placement import passing
 from scheduler.reservation import passes, release, run_passes, wake
 from tests.factories import finish, make_job, make_user
 from tests.scheduler.factories import GB, asked
@@ -175,6 +177,12 @@ class TestSilence:
         job.refresh_from_db()
         assert job.wait_reason == WaitReason.PRIORITY
 
+    def test_a_system_that_is_never_idle_is_not_silent(self, job: Job) -> None:
+        """A wake comes during each pass: some wake is always unserved."""
+        self.woken(3600)
+        PassLease.objects.update(passed_at=timezone.now())
+        assert not reservation.is_silent()
+
     def test_nothing_to_do_is_no_silence(self, job: Job) -> None:
         self.woken(3600)
         PassLease.objects.update(served=F("wakes"))
@@ -265,6 +273,57 @@ class TestWhatIsWritten:
         wake()
         run_passes()
         assert told == []
+
+    def test_what_was_told_of_the_first_is_taken_back_when_it_is_behind(
+        self, gpus: list[GPU]
+    ) -> None:
+        owner = make_user()
+        older = make_job(owner, hold=True)
+        first = make_job(owner)
+        Job.objects.filter(pk=first.pk).update(
+            wait_reason=WaitReason.PRIORITY, wait_text="kept for a job ahead from 22:56"
+        )
+        GPU.objects.update(state=GpuState.DRAINING)
+        lifecycle.release_hold(older, by=owner)
+        wake()
+        run_passes()
+        first.refresh_from_db()
+        assert (first.wait_reason, first.wait_text) == IN_LINE
+
+    def test_a_hold_that_came_during_the_pass_stays_the_reason(
+        self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        GPU.objects.update(state=GpuState.DRAINING)
+        job = make_job()
+        plan = placement.plan
+
+        def held_meanwhile(*args: Any) -> Any:
+            lifecycle.hold(job, by=job.owner)
+            return plan(*args)
+
+        monkeypatch.setattr(placement, "plan", held_meanwhile)
+        wake()
+        run_passes()
+        job.refresh_from_db()
+        assert job.wait_reason == WaitReason.HELD
+
+    def test_of_very_many_that_start_the_next_pass_goes_on(
+        self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(passing, "MOST_PLACED", 2)
+        for _ in range(4):
+            make_job()
+        wake()
+        assert run_passes() == 4
+        assert DecisionRecord.objects.count() == 2
+
+    def test_a_task_ends_however_many_wakes_come_and_asks_for_another(
+        self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(passes, "LONGEST_S", 0.0)
+        PassLease.objects.all().delete()
+        wake()
+        assert (run_passes(), len(asked("schedule"))) == (0, 2)
 
     def test_a_job_that_is_not_in_line_is_left_alone(self, gpus: list[GPU]) -> None:
         owner = make_user()

@@ -73,7 +73,12 @@ class Stack:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def start(self, *names: str) -> None:
+    def shell(self, code: str) -> str:
+        """What this prints, run inside the product and with its database."""
+        return self.manage("shell", "-v0", "-c", code)
+
+    def start(self, *names: str, env: dict[str, str] | None = None) -> None:
+        """A name with a number, such as cluster-2, is one more of its kind."""
         commands = {
             "web": [
                 *(sys.executable, "-m", "gunicorn", "gpujobs.wsgi", "-k", "gthread"),
@@ -86,8 +91,8 @@ class Stack:
         for name in names or tuple(commands):
             with (self.folder / f"{name}.log").open("ab") as log:
                 self._processes[name] = subprocess.Popen(
-                    commands[name],
-                    env=self.env,
+                    commands[name.partition("-")[0]],
+                    env={**self.env, **(env or {})},
                     cwd=ROOT,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -135,9 +140,14 @@ class Stack:
         account = {"email": email, "password": PASSWORD}
         registered = self.post("/auth/register", account)
         assert registered.status_code == 201, registered.text
+        return Person(self.url, self.token(email))
+
+    def token(self, email: str) -> str:
+        """Of somebody who has an account."""
+        account = {"email": email, "password": PASSWORD}
         tokens = self.post("/auth/login", account).json()
         assert tokens["token_type"].lower() == "bearer"
-        return Person(self.url, tokens["access_token"])
+        return str(tokens["access_token"])
 
     def post(self, path: str, body: Any) -> requests.Response:
         return requests.post(f"{self.url}/api/v1{path}", json=body, timeout=60)

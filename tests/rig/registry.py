@@ -12,6 +12,7 @@ import os
 import platform
 import tarfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,9 @@ CONFIG = "application/vnd.docker.container.image.v1+json"
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 PATIENCE_S = 60.0
+# Docker tells how far a pull is at most every 100 ms: a blob that stops at once after
+# its first bytes is told of as having none.
+PAUSE_S = 0.3
 
 
 def layer_of(name: str, content: bytes) -> bytes:
@@ -150,7 +154,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _blob(self, blob: bytes) -> None:
         half = len(blob) // 2
         self._head(200, "application/octet-stream", len(blob))
-        self.wfile.write(blob[:half])
+        self.wfile.write(blob[: half // 2])
+        if not self.registry.gate.is_set():
+            time.sleep(PAUSE_S)
+        self.wfile.write(blob[half // 2 : half])
         self.registry.gate.wait(PATIENCE_S)
         self.wfile.write(blob[half:])
 

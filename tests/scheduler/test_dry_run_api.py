@@ -11,7 +11,7 @@ from jobs.models import AuditRecord, Job, JobEvent, Quota, User
 from scheduler.models import GPU, PassLease
 from tests.asserts import assert_problem
 from tests.factories import IMAGE, make_job
-from tests.scheduler.factories import GB, asked
+from tests.scheduler.factories import GB, asked, make_gpu
 
 Api = Callable[..., APIClient]
 URL = "/api/v1/jobs"
@@ -104,6 +104,15 @@ def test_an_exclusive_job_takes_all_of_the_smallest_gpu_of_ones_limit(
     )
     shared = spec(min_vram_mb=2 * GB, share=True)
     assert api(alice).post(DRY, shared).json()["outcome"] == "now"
+
+
+def test_the_vram_of_all_its_gpus_counts_together(
+    api: Api, alice: User, gpu: GPU
+) -> None:
+    make_gpu(gpu.node)
+    Quota.objects.create(user=alice, vram_mb=10 * GB)
+    two = spec(gpu_count=2, min_vram_mb=6 * GB, share=True)
+    assert "It takes 12,288 MiB" in api(alice).post(DRY, two).json()["text"]
 
 
 @pytest.mark.parametrize("fields", [{}, {"array": "0-9"}])

@@ -60,6 +60,11 @@ class TestFairShare:
         used(days_ago=14)
         assert account().usage == 1000 + 500 + 250
 
+    def test_use_of_five_half_lives_ago_still_counts(self, waiting: Job) -> None:
+        used(days_ago=35)
+        assert account().usage == 1000 / 32
+        assert account().gpu_seconds == 0
+
     def test_infra_endings_are_not_charged(self, waiting: Job) -> None:
         used(fault=Fault.INFRA)
         assert account() == Account()

@@ -112,6 +112,22 @@ class TestRelease:
         held.refresh_from_db()
         assert held.released_at == future
 
+    def test_usage_ends_with_the_exit_not_when_it_was_seen(
+        self, gpus: list[GPU]
+    ) -> None:
+        attempt = make_live_attempt(make_job())
+        now = timezone.now()
+        attempt.exited_at = now + timedelta(seconds=10)
+        Allocation.objects.create(
+            attempt=attempt,
+            gpu=gpus[0],
+            vram_mb=100,
+            is_exclusive=False,
+            reserved_at=now,
+            released_at=now + timedelta(seconds=110),
+        )
+        assert reservation.usage_of(attempt).gpu_seconds == 10
+
     def test_usage_is_counted_per_gpu(self, gpus: list[GPU]) -> None:
         attempt = make_live_attempt(make_job())
         now = timezone.now()

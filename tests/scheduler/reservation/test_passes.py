@@ -233,6 +233,12 @@ class TestWaking:
         wake()
         assert len(asked("schedule")) == 2
 
+    def test_an_ask_of_a_clock_that_was_set_back_since_is_no_ask(self) -> None:
+        wake()
+        PassLease.objects.update(asked_at=timezone.now() + timedelta(hours=1))
+        wake()
+        assert len(asked("schedule")) == 2
+
     def test_one_that_is_not_served_for_long_is_asked_for_again(self) -> None:
         """The task may have been lost with its cluster."""
         wake()

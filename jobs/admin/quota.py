@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from jobs import audit
+from jobs import audit, lifecycle
 from jobs.admin.base import LooksOnly
 from jobs.models import Quota
 
@@ -37,10 +37,12 @@ class QuotaAdmin(admin.ModelAdmin):
         action = "quota.changed" if change else "quota.added"
         said = {name: form.cleaned_data[name] for name in form.changed_data}
         audit.record(action, target=obj, by=request.user, **_as_json(said))
+        lifecycle.announce_queued()
 
     def delete_model(self, request: HttpRequest, obj: Quota) -> None:
         audit.record("quota.deleted", target=obj, by=request.user)
         super().delete_model(request, obj)
+        lifecycle.announce_queued()
 
     @transaction.atomic
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Quota]) -> None:

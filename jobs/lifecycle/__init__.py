@@ -16,7 +16,7 @@ from jobs.lifecycle.attempts import (
 from jobs.lifecycle.deletion import delete
 from jobs.lifecycle.dependencies import check_parents, resolve_dependencies
 from jobs.lifecycle.holding import Verb, each_task, hold, move_to_top, release_hold
-from jobs.lifecycle.moves import note
+from jobs.lifecycle.moves import announce_queued, note
 from jobs.lifecycle.requests import (
     explain_wait,
     fail_queued,
@@ -29,6 +29,7 @@ from jobs.lifecycle.waits import explain_waits
 __all__ = [
     "Usage",
     "Verb",
+    "announce_queued",
     "check_parents",
     "delete",
     "each_task",

@@ -28,6 +28,8 @@ def hold(job: Job, *, by: User) -> Job:
     if job.held_at is None or (is_owners and by.pk != job.owner_id):
         _set_hold(job, by)
         note(job, "held", by=by)
+        # What was kept for it is free for others.
+        announce_queued()
     return job
 
 

@@ -60,6 +60,7 @@ def note_each(
 
 
 def announce_queued() -> None:
+    """After the commit, let the scheduler look at the line: it has changed."""
     # The job is queued whatever comes of the wake: the supervisor wakes again.
     transaction.on_commit(partial(job_queued.send, sender=Job), robust=True)
 

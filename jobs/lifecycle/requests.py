@@ -7,7 +7,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from jobs.exceptions import TransitionConflict
-from jobs.lifecycle.moves import end_job, lock, note
+from jobs.lifecycle.moves import announce_queued, end_job, lock, note
 from jobs.models import Attempt, Job, User
 from jobs.status import Reason, Status, WaitReason
 
@@ -31,6 +31,8 @@ def request_cancel(job: Job, *, by: User) -> Job:
     )
     if job.status == Status.QUEUED:
         end_job(job, reason, "Cancelled before it started.", by=by)
+        # What was kept for it is free for others, and who depends on it must hear.
+        announce_queued()
         return job
     note(job, "cancel_requested", by=by)
     for attempt in job.attempts.live():

@@ -1,8 +1,9 @@
 """How much of a node's CPUs and memory a request takes: as asked, else its fair part.
 
 The fair part goes by VRAM: who holds a quarter of a node's VRAM may have a quarter of
-nine tenths of its CPUs and memory, so that no GPU is left without, nor are jobs that
-need none. What was not asked for bends: half of the fair part is enough to start.
+its CPUs and memory, so that no GPU is left without; but for a tenth, one CPU at least,
+that is left to jobs that need no GPU. What was not asked for bends: half of the fair
+part is enough to start.
 """
 
 from typing import NamedTuple
@@ -46,11 +47,14 @@ def claim(node: Node, usable_mb: int, request: Request, vram_mb: int) -> Claim:
 
 def _fair_cpus(node: Node, usable_mb: int, request: Request, vram_mb: int) -> int:
     if not request.gpu_count:
-        return 1000
-    # Where there are two, one at least is left to jobs without a GPU.
-    kept = max(1, node.cpus // 10) if node.cpus > 1 else 0
-    fair = (node.cpus - kept) * 1000 * vram_mb // max(1, usable_mb)
+        return _kept(node) if node.cpus == 1 else 1000
+    fair = (node.cpus * 1000 - _kept(node)) * vram_mb // max(1, usable_mb)
     return max(LEAST_MILLICPUS, fair)
+
+
+def _kept(node: Node) -> int:
+    """Thousandths of CPUs that are no GPU's part; of memory as large a part is none."""
+    return max(1000, node.cpus * 100) if node.cpus > 1 else 500
 
 
 def _fair_memory(
@@ -58,7 +62,9 @@ def _fair_memory(
 ) -> int:
     if not node.memory_mb:
         return 0
-    fair_mb = node.memory_mb * 9 // 10 * vram_mb // max(1, usable_mb)
-    if not request.gpu_count:
-        fair_mb = node.memory_mb * millicpus // max(1000, node.cpus * 1000)
-    return max(LEAST_MB, fair_mb)
+    whole = max(1, node.cpus) * 1000
+    part_mb = node.memory_mb * millicpus // whole
+    if request.gpu_count:
+        part_mb = node.memory_mb * (whole - _kept(node)) // whole
+        part_mb = part_mb * vram_mb // max(1, usable_mb)
+    return max(LEAST_MB, part_mb)

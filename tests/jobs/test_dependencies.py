@@ -475,6 +475,8 @@ class TestDeletedParents:
     def test_the_scheduler_is_told_where_something_waits(self, alice: User) -> None:
         lonely, parent = make_job(alice), make_job(alice)
         after(alice, parent)
+        for job in (lonely, parent):
+            lifecycle.request_cancel(job, by=alice)
         heard: list[object] = []
         job_queued.connect(lambda **_: heard.append(1), weak=False, dispatch_uid="t")
         try:

@@ -284,13 +284,13 @@ class TestCpusAndMemory:
     def test_a_gpu_comes_with_its_fair_part_of_the_node(self) -> None:
         four = cluster(*(gpu(i) for i in range(4)), gauss=self.node())
         got = self.placement(four)
-        # Of 15 CPUs and 58,982 MiB: a tenth is left to jobs without a GPU.
-        assert (got.cpus, got.memory_mb, got.shm_mb) == (3.75, 14_745, 7_372)
+        # Of 14.4 CPUs and 58,982 MiB: a tenth is left to jobs without a GPU.
+        assert (got.cpus, got.memory_mb, got.shm_mb) == (3.6, 14_745, 7_372)
 
     def test_who_shares_a_gpu_has_the_part_of_its_vram(self) -> None:
         one = cluster(gpu(0), gauss=self.node())
         got = self.placement(one, gb=6, share=True)
-        assert (got.cpus, got.memory_mb) == (3.75, 14_745)
+        assert (got.cpus, got.memory_mb) == (3.6, 14_745)
 
     def test_what_was_asked_for_is_given_exactly(self) -> None:
         one = cluster(gpu(0), gauss=self.node())
@@ -302,19 +302,23 @@ class TestCpusAndMemory:
         got = self.placement(cluster(gpu(0), gauss=node))
         assert (got.cpus, got.memory_mb) == (8.0, 34 * GB)
 
-    def test_jobs_without_a_gpu_find_room_though_every_gpu_is_held(self) -> None:
-        one = cluster(gpu(0), gauss=self.node())
+    @pytest.mark.parametrize("cpus", [1, 2, 3, 8, 10, 64])
+    def test_jobs_without_a_gpu_find_room_though_every_gpu_is_held(
+        self, cpus: int
+    ) -> None:
+        node = Node(name="gauss", cpus=cpus, memory_mb=24_105)
+        one = cluster(gpu(0), gauss=node)
         made = plan(one, [lane(asks(), "gpu"), lane(asks(0), "cpu", created_at=1)])
         assert list(made.placements) == ["gpu", "cpu"]
-        assert made.placements["cpu"].cpus == 1.0
+        assert made.placements["cpu"].cpus == (1.0 if cpus > 1 else 0.5)
 
     @pytest.mark.parametrize(
         ("taken", "text"),
         [
-            (Taken(millicpus=8501), "has 7.499 CPUs and 65,536 MiB of memory free"),
+            (Taken(millicpus=8801), "has 7.199 CPUs and 65,536 MiB of memory free"),
             (
                 Taken(millicpus=0, memory_mb=36_046),
-                "has 16 CPUs and 29,490 MiB of memory free; it takes 7.5 and 29,491",
+                "has 16 CPUs and 29,490 MiB of memory free; it takes 7.2 and 29,491",
             ),
         ],
     )

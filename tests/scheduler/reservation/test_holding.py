@@ -77,8 +77,8 @@ class TestReserve:
         self, gpus: list[GPU]
     ) -> None:
         attempt = place(make_job(min_vram_mb=30 * GB))
-        # Of 7 CPUs and nine tenths of 60 GiB, the part of its VRAM: a third.
-        assert (attempt.cpus, attempt.memory_mb) == (2.333, 18 * GB)
+        # Of 7 of 8 CPUs and as much of 60 GiB, the part of its VRAM: a third.
+        assert (attempt.cpus, attempt.memory_mb) == (2.333, 17_920)
         event = attempt.job.events.get(event_type="starting")
         assert event.payload["why"] == (
             "best fit: gauss GPU 2 (whole, 49,152 MiB free)"

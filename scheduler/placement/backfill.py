@@ -6,6 +6,7 @@ time (processes outside GPU Jobs are in the way) the job keeps its best set of G
 """
 
 import math
+from collections.abc import Iterable
 
 from scheduler.placement.board import Board, GpuState, NodeState
 from scheduler.placement.choice import Chooser
@@ -23,9 +24,8 @@ def reserve(
     """
     best: Reservation | None = None
     for name in board.standing(request):
-        found = _earliest(board, chooser, request, board.nodes[name])
-        if found is not None and (best is None or found.at < best.at):
-            best = found
+        before = best.at if best else math.inf
+        best = _earliest(board, chooser, request, board.nodes[name], before) or best
     if best is None and not timed_only:
         best = _best_set(board, request)
     if best is not None:
@@ -34,9 +34,14 @@ def reserve(
 
 
 def _earliest(
-    board: Board, chooser: Chooser, request: Request, node: NodeState
+    board: Board, chooser: Chooser, request: Request, node: NodeState, before: float
 ) -> Reservation | None:
-    for at in _times(board, request, node):
+    able = board.able(request, node)
+    if len(able) < request.gpu_count:
+        return None
+    for at in _times(board, able, node):
+        if at >= before:
+            break
         choice = chooser.fitting(request, node, at)
         if choice is not None:
             ids = tuple(state.gpu.id for state in choice[1])
@@ -44,10 +49,10 @@ def _earliest(
     return None
 
 
-def _times(board: Board, request: Request, node: NodeState) -> list[float]:
+def _times(board: Board, able: Iterable[GpuState], node: NodeState) -> list[float]:
     """When something ends on the node; only then can more become free."""
     ends = {span.until for span in node.spans}
-    for state in board.able(request, node):
+    for state in able:
         ends.update(span.until for span in state.spans)
     return sorted(end for end in ends if board.now < end < math.inf)
 

@@ -41,12 +41,12 @@ def ada(stack: Stack) -> Person:
 
 
 @pytest.fixture(scope="module")
-def olga(stack: Stack) -> Operator:
-    return Operator(stack, "olga@example.org")
+def operator(stack: Stack) -> Operator:
+    return Operator(stack, "operator@example.org")
 
 
 @pytest.fixture
-def tidy(olga: Operator) -> Iterator[None]:
+def tidy(operator: Operator) -> Iterator[None]:
     """Nothing runs or waits after a test, whatever became of it."""
     yield
-    until(lambda: not olga.cancel_all(), "every job to end")
+    until(lambda: not operator.cancel_all(), "every job to end")

@@ -117,7 +117,7 @@ class TestOrder:
         assert story[:3] == ["queued", "released", "starting"]
 
     def test_a_job_that_an_operator_moves_to_the_top_starts_before_an_older_one(
-        self, ada: Person, olga: Operator, gates: Gates
+        self, ada: Person, operator: Operator, gates: Gates
     ) -> None:
         spec = gates.asks(gpu_count=4)
         holder = ada.submit(**spec)
@@ -126,7 +126,7 @@ class TestOrder:
         place = {job: ada.get(f"/jobs/{job}/explain").json() for job in (older, newer)}
         assert [place[job]["place_in_line"] for job in (older, newer)] == [1, 2]
         assert ada.post(f"/jobs/{newer}/top").status_code == 403
-        assert olga.post(f"/jobs/{newer}/top").status_code == 200
+        assert operator.post(f"/jobs/{newer}/top").status_code == 200
         assert ada.get(f"/jobs/{newer}/explain").json()["place_in_line"] == 1
         gates.open(spec)
         ended = [ada.wait_for(job, "succeeded") for job in (older, newer)]
@@ -229,9 +229,9 @@ def settled(stack: Stack) -> Seen:
 class Crowd:
     """A person at several terminals, none of whose jobs may start."""
 
-    def __init__(self, stack: Stack, olga: Operator, email: str) -> None:
+    def __init__(self, stack: Stack, operator: Operator, email: str) -> None:
         me = stack.person(email)
-        olga.admin.allow(me.get("/auth/me").json()["id"], running_jobs=0)
+        operator.admin.allow(me.get("/auth/me").json()["id"], running_jobs=0)
         token = stack.token(email)
         self._terminals = [Person(stack.url, token) for _ in range(8)]
         self.first = self._terminals[0]
@@ -246,8 +246,8 @@ class Crowd:
 
 
 @pytest.fixture(scope="module")
-def crowd(stack: Stack, olga: Operator) -> Crowd:
-    return Crowd(stack, olga, "crowd@example.org")
+def crowd(stack: Stack, operator: Operator) -> Crowd:
+    return Crowd(stack, operator, "crowd@example.org")
 
 
 class TestPasses:

@@ -142,11 +142,11 @@ def test_gpus_that_are_kept_for_a_job_ahead(
 
 @reaches(WaitReason.QUOTA)
 def test_a_limit_of_its_owner(
-    stack: Stack, olga: Operator, gates: Gates, reason: str
+    stack: Stack, operator: Operator, gates: Gates, reason: str
 ) -> None:
     quinn = stack.person("quinn@example.org")
     me = quinn.get("/auth/me").json()["id"]
-    olga.admin.allow(me, running_jobs=1)
+    operator.admin.allow(me, running_jobs=1)
     with holding(quinn, gates, gpu_count=0):
         job_id = quinn.submit(**asks())
         said = waits(
@@ -154,9 +154,9 @@ def test_a_limit_of_its_owner(
         )
         assert_no_time(said)
         assert said["change"] is None  # a smaller request would wait as well
-        olga.admin.allow(me, running_jobs=2)
+        operator.admin.allow(me, running_jobs=2)
         quinn.wait_for(job_id, "succeeded")
-    olga.admin.forget_quota()
+    operator.admin.forget_quota()
 
 
 @reaches(WaitReason.DEPENDENCY)
@@ -201,24 +201,24 @@ def test_a_time_that_is_still_to_come(ada: Person, reason: str) -> None:
 
 @reaches(WaitReason.HELD)
 def test_a_hold_of_its_owner_and_one_of_an_operator(
-    ada: Person, olga: Operator, reason: str
+    ada: Person, operator: Operator, reason: str
 ) -> None:
     job_id = ada.submit(**asks(hold=True))
     assert_no_time(waits(ada, job_id, reason, "Its owner holds it. Release it"))
-    assert olga.post(f"/jobs/{job_id}/hold").status_code == 200
+    assert operator.post(f"/jobs/{job_id}/hold").status_code == 200
     waits(ada, job_id, reason, "only an operator can release it")
     assert ada.post(f"/jobs/{job_id}/release").status_code == 403
     assert ada.job(job_id)["wait_reason"] == reason
-    assert olga.post(f"/jobs/{job_id}/release").status_code == 200
+    assert operator.post(f"/jobs/{job_id}/release").status_code == 200
     ada.wait_for(job_id, "succeeded")
 
 
 @reaches(WaitReason.DRAINING)
 def test_a_gpu_and_a_node_out_of_service(
-    ada: Person, olga: Operator, session_machine: StandInMachine, reason: str
+    ada: Person, operator: Operator, session_machine: StandInMachine, reason: str
 ) -> None:
     uuid = session_machine.uuids[3]
-    olga.admin.gpu(uuid, state="draining", state_reason="its fan rattles")
+    operator.admin.gpu(uuid, state="draining", state_reason="its fan rattles")
     job_id = ada.submit(**asks(gpu_count=2, gpu_name=LARGE))
     said = waits(
         ada,
@@ -229,14 +229,14 @@ def test_a_gpu_and_a_node_out_of_service(
         "gauss GPU 3: it is draining: its fan rattles.",
     )
     assert_no_time(said)
-    olga.admin.gpu(uuid)
+    operator.admin.gpu(uuid)
     ada.wait_for(job_id, "succeeded")
 
-    olga.admin.node("gauss", state="quarantined", state_reason="disk errors")
+    operator.admin.node("gauss", state="quarantined", state_reason="disk errors")
     job_id = ada.submit(**asks())
     said = waits(ada, job_id, reason, "node gauss is quarantined: disk errors")
     assert_no_time(said)
-    olga.admin.node("gauss")
+    operator.admin.node("gauss")
     ada.wait_for(job_id, "succeeded")
 
 
@@ -326,7 +326,7 @@ def test_an_image_that_the_registry_does_not_have_ends_the_job(
 @reaches(WaitReason.NEVER_FITS)
 def test_hardware_that_shrank_under_a_job_that_waits(
     ada: Person,
-    olga: Operator,
+    operator: Operator,
     gates: Gates,
     session_machine: StandInMachine,
     reason: str,
@@ -336,7 +336,7 @@ def test_hardware_that_shrank_under_a_job_that_waits(
         job_id = ada.submit(**spec)
         waits(ada, job_id, "resources")
         for uuid in session_machine.uuids[2:]:
-            olga.admin.gpu(uuid, headroom_mb=8192)
+            operator.admin.gpu(uuid, headroom_mb=8192)
         said = waits(
             ada,
             job_id,
@@ -348,7 +348,7 @@ def test_hardware_that_shrank_under_a_job_that_waits(
         # A new one of the kind is not taken any more; this one is not ended.
         assert ada.post("/jobs", spec).json()["code"] == reason
         for uuid in session_machine.uuids[2:]:
-            olga.admin.gpu(uuid)
+            operator.admin.gpu(uuid)
         waits(ada, job_id, "resources")
     ada.wait_for(job_id, "succeeded")
 

@@ -179,6 +179,16 @@ class WaitReason(enum.StrEnum):
     NEVER_FITS = "never_fits"
 
 
+# What keeps the first of several that ask for the same keeps those behind it too.
+FOR_ALL_BEHIND = (
+    WaitReason.QUOTA,
+    WaitReason.DRAINING,
+    WaitReason.NODE_DOWN,
+    WaitReason.IMAGE_PULL,
+    WaitReason.NEVER_FITS,
+)
+
+
 class Condition(enum.StrEnum):
     """When a job that depends on another may start."""
 

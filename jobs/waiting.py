@@ -6,13 +6,26 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from jobs.models import Job
-from jobs.status import WaitReason
+from jobs.status import FOR_ALL_BEHIND, WaitReason
 
 # Until a pass tells more, and of every job behind the first that asks for the same.
 IN_LINE = (
     WaitReason.PRIORITY,
     "It is in line. The jobs ahead of it are served first.",
 )
+
+
+def behind(reason: str) -> tuple[WaitReason, str]:
+    """What is told of a job behind one that asks for the same and waits for `reason`.
+    Without numbers: those of the first change, and these are many."""
+    if reason not in FOR_ALL_BEHIND:
+        return IN_LINE
+    text = (
+        "A job ahead of it asks for the same, and waits for this. See its explanation."
+    )
+    return WaitReason(reason), text
+
+
 # Of many jobs that it waits for, so many are named.
 MOST_NAMED = 3
 
@@ -43,7 +56,10 @@ def _held(job: Job) -> str:
 
 def _depends(parents: Sequence[UUID]) -> str:
     if len(parents) == 1:
-        return f"It waits until job {parents[0]} has ended."
+        return (
+            f"It waits until job {parents[0]} has ended; if that is an array, until all "
+            "its tasks have."
+        )
     named = ", ".join(map(str, parents[:MOST_NAMED]))
     rest = len(parents) - MOST_NAMED
     more = f" and {rest:,} more" if rest > 0 else ""

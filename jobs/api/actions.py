@@ -83,7 +83,8 @@ def _refuse_body(request: Request) -> None:
 
 def _of_array(request: Request) -> bool:
     refuse_unknown(request, {"array"})
-    said = request.query_params.get("array", "false")
+    asked = request.query_params.getlist("array") or ["false"]
+    said = asked[0] if len(asked) == 1 else ""
     if said not in ("true", "false"):
         error = ErrorDetail("It is either true or false.", "bad_array")
         raise ValidationError({"array": [error]})

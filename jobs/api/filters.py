@@ -47,7 +47,10 @@ def _page_parameters(view: APIView) -> set[str]:
 def refuse_unknown(request: Request, known: set[str]) -> None:
     unknown = set(request.query_params) - known - {api_settings.URL_FORMAT_OVERRIDE}
     if unknown:
-        text = f"There is no such parameter. Known are {', '.join(sorted(known))}."
+        text = "There is no such parameter."
+        text += (
+            f" Known are {', '.join(sorted(known))}." if known else " None is known."
+        )
         error = ErrorDetail(text, "unknown_parameter")
         raise ValidationError({name: [error] for name in sorted(unknown)})
 

@@ -68,8 +68,8 @@ def _refusal(parent: Parent, statuses: Collection[str]) -> ValidationError | Non
     outcome = outcome_of(statuses)
     if parent.condition == Condition.AFTER_OK and outcome in BAD_OUTCOMES:
         text = (
-            f"Job {parent.job_id} has ended already: it is {outcome}. Leave it out, or "
-            "ask for after_any."
+            f"Job or array {parent.job_id} has ended already: it is {outcome}. Leave it "
+            "out, or ask for after_any."
         )
         return ValidationError(text, "parent_failed")
     return None
@@ -147,7 +147,7 @@ def _end_the_spoiled(most: int, *, by: object) -> int:
         named = names.get(row.parent_id, "a job")
         text = (
             f"It was to start after {named} ({row.parent_id}) had succeeded, and that "
-            f"one is {row.outcome}. Submit it again when that one has succeeded."
+            f"is {row.outcome}. Mend that first, then submit both again."
         )
         # Cancelled meanwhile, it has ended as well.
         with suppress(TransitionConflict):
@@ -160,7 +160,8 @@ def _names(ids: Iterable[UUID]) -> dict[UUID, str]:
     wanted = set(ids)
     if not wanted:
         return {}
-    return dict(Job.objects.filter(pk__in=wanted).values_list("pk", "name"))
+    jobs = Job.objects.filter(pk__in=wanted).values_list("pk", "name", "array")
+    return {pk: f"array {name}" if array else name for pk, name, array in jobs}
 
 
 def _tell_the_others(settled: Collection[UUID], now: datetime) -> int:

@@ -144,7 +144,8 @@ class JobViewSet(views.JobViewSet):
         parameters=[views.KEY_HEADER, DRY_RUN],
     )
     def create(self, request: Request) -> Response:
-        wanted = request.query_params.get("dry_run", "false")
+        said = request.query_params.getlist("dry_run") or ["false"]
+        wanted = said[0] if len(said) == 1 else ""
         if wanted not in ("true", "false"):
             raise serializers.ValidationError(
                 {"dry_run": "It is either true or false."}, "bad_dry_run"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scheduler.placement.claim import LEAST_MB
 from scheduler.placement.passing import Walk
 from scheduler.placement.terms import SLACK_S, Request
 
@@ -46,6 +47,7 @@ def smallest_change(walk: Walk, index: int) -> Change | None:
 def _candidates(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
     """Loss (0 to 1), field, and value."""
     yield from _less_vram(walk, request)
+    yield from _less_of_the_node(walk, request)
     yield from _shorter(walk, request)
     for gpu_count in range(request.gpu_count - 1, 0, -1):
         loss = (request.gpu_count - gpu_count) / request.gpu_count
@@ -74,6 +76,19 @@ def _less_vram(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]
         yield 1 - free_mb / request.min_vram_mb, "min_vram_mb", free_mb
 
 
+def _less_of_the_node(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
+    """As many CPUs and as much memory as some node still has."""
+    now = walk.board.now
+    cpus = request.cpus or (0 if request.gpu_count else 1)
+    for node in walk.board.nodes.values():
+        millicpus, memory_mb = node.over(now, now + request.lasts_s)
+        tenths = millicpus // 100
+        if 0 < tenths < cpus * 10:
+            yield 1 - tenths / 10 / cpus, "cpus", tenths / 10
+        if LEAST_MB <= memory_mb < (request.memory_mb or 0):
+            yield 1 - memory_mb / (request.memory_mb or 1), "memory_mb", memory_mb
+
+
 def _shorter(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
     """To end before what is kept for a job ahead."""
     now = walk.board.now
@@ -83,6 +98,7 @@ def _shorter(walk: Walk, request: Request) -> Iterator[tuple[float, str, Any]]:
     for start in starts:
         if not now < start < math.inf:
             continue
-        timeout_s = int(start - now - SLACK_S) - request.grace_s
+        # To whole minutes, and one less: who reads it needs a while to submit it.
+        timeout_s = int((start - now - SLACK_S - request.grace_s) // 60 - 1) * 60
         if LEAST_TIMEOUT_S <= timeout_s < request.timeout_s:
             yield 1 - timeout_s / request.timeout_s, "timeout_s", timeout_s

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.status import WaitReason
+from jobs.status import FOR_ALL_BEHIND, WaitReason
 from scheduler.placement.change import Change, smallest_change
 from scheduler.placement.order import LineUp
 from scheduler.placement.passing import Step, Walk
@@ -130,7 +130,9 @@ def _said(turn: _Turn, position: int) -> Placement | Wait:
     jobs = "A job" if position - at == 1 else f"{position - at} jobs"
     verb = "asks" if position - at == 1 else "ask"
     text = f"{jobs} ahead of it {verb} for the same. The first waits: {waits.text}"
-    return Wait(request=waits.request, reason=WaitReason.PRIORITY, text=text)
+    same = waits.reason in FOR_ALL_BEHIND
+    reason = waits.reason if same else WaitReason.PRIORITY
+    return Wait(request=waits.request, reason=reason, text=text)
 
 
 def _expected(

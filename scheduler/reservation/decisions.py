@@ -46,10 +46,11 @@ def replay(inputs: bytes, inputs_hash: str, outcome: dict[str, Any]) -> Replay:
     try:
         text = zlib.decompress(inputs).decode()
         again = record.outcome(placement.plan(*record.load(text)))
+        differences = list(record.differences(outcome, again))
     except (zlib.error, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"These inputs can not be read: {error}") from error
     return Replay(
         is_intact=record.digest(text) == inputs_hash,
-        differences=list(record.differences(outcome, again)),
+        differences=differences,
         outcome=again,
     )

@@ -11,7 +11,8 @@ from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from jobs.models import Attempt, Job
 from jobs.spec.array import parse
-from jobs.waiting import IN_LINE
+from jobs.status import FOR_ALL_BEHIND
+from jobs.waiting import IN_LINE, behind
 from scheduler import placement
 from scheduler.models import Lane as LaneRow
 from scheduler.placement import Lane
@@ -36,18 +37,24 @@ _COLUMNS = (
     "pk",
     "created_at",
     "log_path",
-    "is_in_line",
+    "wait_reason",
+    "is_plain",
     *_OF_LANE,
     *SHAPE,
+)
+# Whether a job says what is said of all behind a first one.
+_IS_PLAIN = ExpressionWrapper(
+    Q(wait_text__in=[IN_LINE[1], *(behind(reason)[1] for reason in FOR_ALL_BEHIND)]),
+    output_field=BooleanField(),
 )
 
 
 class Line(NamedTuple):
-    """The waiting jobs as lanes, and the ids of those that say more than that they are
-    in line."""
+    """The waiting jobs as lanes, and of each job the reason that is written on it; None
+    with a text of its own, which it has while it is the first of its lane."""
 
     lanes: list[Lane]
-    told: list[str]
+    reasons: dict[str, str | None]
 
 
 def request_of(job: Job) -> placement.Request:
@@ -77,14 +84,11 @@ def load_lanes(now: datetime) -> Line:
     grouped: dict[tuple[Any, ...], list[tuple[str, float]]] = {}
     requests: dict[tuple[Any, ...], placement.Request] = {}
     was_started: set[str] = set()
-    told: list[str] = []
-    reason, text = IN_LINE
-    is_in_line = ExpressionWrapper(
-        Q(wait_reason=reason, wait_text=text), output_field=BooleanField()
-    )
-    rows = Job.objects.ready(now).annotate(is_in_line=is_in_line)
+    reasons: dict[str, str | None] = {}
+    rows = Job.objects.ready(now).annotate(is_plain=_IS_PLAIN)
     rows = rows.order_by("created_at", "id")
-    for pk, created_at, log_path, says_so, *rest in rows.values_list(*_COLUMNS):
+    columns = rows.values_list(*_COLUMNS)
+    for pk, created_at, log_path, reason, is_plain, *rest in columns:
         job_id, shape = str(pk), rest[len(_OF_LANE) :]
         shape[-1] = tuple(sorted(shape[-1].items()))
         request = requests.get(tuple(shape)) or request_from(tuple(shape))
@@ -93,10 +97,9 @@ def load_lanes(now: datetime) -> Line:
         grouped.setdefault(key, []).append((job_id, created_at.timestamp()))
         if log_path:
             was_started.add(job_id)
-        if not says_so:
-            told.append(job_id)
+        reasons[job_id] = reason if is_plain else None
     lanes = [_lane(key, jobs) for key, jobs in grouped.items()]
-    return Line(_aged(_counted(lanes), was_started, now), told)
+    return Line(_aged(_counted(lanes), was_started, now), reasons)
 
 
 def _lane(key: tuple[Any, ...], jobs: list[tuple[str, float]]) -> Lane:

@@ -10,7 +10,7 @@ from django.utils import timezone
 from jobs import lifecycle
 from jobs.models import Job
 from jobs.status import WaitReason
-from jobs.waiting import IN_LINE
+from jobs.waiting import behind
 from scheduler import placement
 from scheduler.placement import Lane, Placement, Wait
 from scheduler.queue import enqueue
@@ -92,16 +92,16 @@ def _reserve(job_id: str, placed: Placement, lane: Lane) -> bool:
 
 def _tell(line: Line, made: placement.Plan) -> None:
     """Write why they wait: of the first of each lane by its own reason, of those
-    behind it once that others are first. What is written already stays untouched."""
-    behind = [
-        job_id
-        for job_id in line.told
-        if job_id not in made.waits and job_id not in made.placements
-    ]
-    # Of a plan that is not whole those behind it were not looked at.
-    behind = behind if made.is_whole else []
-    lifecycle.explain_waits(behind, *IN_LINE)
-    for (reason, text), ids in _changed(made.waits).items():
+    behind it in general. What is written already stays untouched."""
+    told: dict[tuple[WaitReason, str], list[str]] = defaultdict(list)
+    # Of a plan that is not whole those behind were not all looked at.
+    for lane in line.lanes if made.is_whole else ():
+        waiting = [one for one, _ in lane.jobs if one not in made.placements]
+        reasons = (made.waits[one].reason for one in waiting if one in made.waits)
+        said = behind(next(reasons, WaitReason.PRIORITY))
+        others = (one for one in waiting if one not in made.waits)
+        told[said].extend(one for one in others if line.reasons[one] != said[0])
+    for (reason, text), ids in (*told.items(), *_changed(made.waits).items()):
         lifecycle.explain_waits(ids, reason, text)
 
 

@@ -163,7 +163,7 @@ def test_a_limit_of_its_owner(
 def test_a_job_that_has_not_ended(ada: Person, gates: Gates, reason: str) -> None:
     with holding(ada, gates, gpu_count=0) as parent:
         job_id = ada.submit(**asks(depends_on=[parent["id"]]))
-        text = f"It waits until job {parent['id']} has ended."
+        text = f"It waits until job {parent['id']} has ended"
         assert_no_time(waits(ada, job_id, reason, text))
     child = ada.wait_for(job_id, "succeeded")
     assert child["started_at"] >= ada.job(parent["id"])["finished_at"]
@@ -185,7 +185,7 @@ def test_a_job_whose_parent_fails_ends_with_the_name_of_it(
         job = ada.wait_for(job_id, "failed")
         assert (job["reason"], job["started_at"]) == ("dependency_failed", None)
         assert named in job["reason_text"]
-        assert "that one is failed" in job["reason_text"]
+        assert "that is failed" in job["reason_text"]
         assert explain(ada, job_id)["text"] == job["reason_text"]
 
 

@@ -49,7 +49,10 @@ def test_who_holds_a_job_says_who_can_release_it() -> None:
 @pytest.mark.parametrize(
     ("count", "said"),
     [
-        (1, f"It waits until job {PARENTS[0]} has ended."),
+        (
+            1,
+            f"until job {PARENTS[0]} has ended; if that is an array, until all its tasks",
+        ),
         (2, f"until 2 jobs have ended: {PARENTS[0]}, {PARENTS[1]}."),
         (5, f"until 5 jobs have ended: {PARENTS[0]}, {PARENTS[1]}, {PARENTS[2]} and 2"),
     ],

@@ -168,6 +168,14 @@ def test_anything_else_is_refused_rather_than_run(
     assert not Job.objects.exists()
 
 
+def test_said_twice_it_is_refused_rather_than_run(
+    api: Api, alice: User, gpu: GPU
+) -> None:
+    answer = api(alice).post(f"{DRY}&dry_run=false", spec())
+    assert_problem(answer, 400, "bad_dry_run")
+    assert not Job.objects.exists()
+
+
 @pytest.mark.parametrize("query", ["dryrun=true", "dry_run=true&node=gauss"])
 def test_a_parameter_that_it_does_not_know_is_refused(
     api: Api, alice: User, gpu: GPU, query: str

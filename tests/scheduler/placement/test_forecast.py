@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from jobs.status import WaitReason
-from scheduler.placement import Account, Lane, Limits, Node, Placement, Snapshot, Wait
+from scheduler.placement import (
+    Account,
+    Lane,
+    Limits,
+    Node,
+    Placement,
+    Snapshot,
+    Taken,
+    Wait,
+)
 from scheduler.placement import forecast as forecasts
 from scheduler.placement.forecast import Certainty, Explanation, explain
 from tests.scheduler.placement.builders import GB, asks, busy, cluster, gpu, holds, lane
@@ -220,9 +229,27 @@ def test_a_shorter_limit_lets_it_pass_before_the_reservation_of_another() -> Non
     head, other = lane(asks(2), "head"), lane(asks(), "other", created_at=1)
     change = told(two, "other", head, other).change
     assert change is not None
-    # 1000 s, less the minute for starting and clearing away.
-    assert (change.field, change.before, change.after) == ("timeout_s", 3600, 940)
-    assert change.text == "With timeout_s 940 it would start now."
+    # 1000 s, less the minute for starting and clearing away, in whole minutes less one.
+    assert (change.field, change.before, change.after) == ("timeout_s", 3600, 840)
+    assert change.text == "With timeout_s 840 it would start now."
+    later = replace(two, now=59.0)
+    altered = lane(asks(timeout_s=840), "other", created_at=1)
+    assert isinstance(told(later, "other", head, altered).decision, Placement)
+
+
+def test_fewer_cpus_and_less_memory_are_told_to_a_number() -> None:
+    held = Taken(millicpus=1500, memory_mb=6 * GB)
+    node = Node(name="gauss", cpus=2, memory_mb=8 * GB, taken=(held,))
+    snapshot = cluster(gpu(0), gauss=node)
+    changes = [
+        told(snapshot, "a", lane(asks(0, **asked), "a")).change
+        for asked in ({"memory_mb": 64}, {"cpus": 1}, {"cpus": 0.5, "memory_mb": 4000})
+    ]
+    assert [(c.field, c.after) for c in changes if c] == [
+        ("cpus", 0.5),
+        ("cpus", 0.5),
+        ("memory_mb", 2048),
+    ]
 
 
 def test_the_loss_is_the_least_of_those_that_help() -> None:

@@ -138,6 +138,16 @@ def test_what_can_not_be_read_is_said_so(
         replayed(decision.pk)
 
 
+def test_an_outcome_that_is_none_can_not_be_compared(
+    decision: DecisionRecord, tmp_path: Path
+) -> None:
+    path = tmp_path / "decision.json"
+    replayed(decision.pk, export=path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "outcome": None}))
+    with pytest.raises(CommandError, match="can not be replayed"):
+        replayed(file=path)
+
+
 def test_a_number_that_is_not_kept_is_told_which_are(decision: DecisionRecord) -> None:
     with pytest.raises(CommandError, match=f"Kept are {decision.pk} to {decision.pk}"):
         replayed(0)

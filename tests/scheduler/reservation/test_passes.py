@@ -10,7 +10,7 @@ from jobs import lifecycle
 from jobs.models import Attempt, Job
 from jobs.spec import Parent
 from jobs.status import Condition, Reason, Status, WaitReason
-from jobs.waiting import IN_LINE
+from jobs.waiting import behind
 from scheduler import placement, reservation
 from scheduler.models import GPU, DecisionRecord, GpuState, NodeImage, PassLease
 from scheduler.placement import passing
@@ -260,14 +260,27 @@ class TestWhatIsWritten:
         second.refresh_from_db()
         assert first.wait_reason == WaitReason.DRAINING
         assert "it is draining: new fans" in first.wait_text
-        assert second.wait_reason == WaitReason.PRIORITY
-        assert "jobs ahead of it are served first" in second.wait_text
+        # Whatever is ahead of it, it waits for the same in the end.
+        assert second.wait_reason == WaitReason.DRAINING
+        assert "A job ahead of it asks for the same" in second.wait_text
+
+    def test_those_behind_one_that_only_waits_for_room_are_in_line(
+        self, gpus: list[GPU]
+    ) -> None:
+        owner = make_user()
+        jobs = [make_job(owner) for _ in range(6)]
+        wake()
+        run_passes()
+        said = [Job.objects.get(pk=job.pk).wait_reason for job in jobs[4:]]
+        assert said == [WaitReason.RESOURCES, WaitReason.PRIORITY]
 
     def test_what_is_written_already_is_not_written_again(
         self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         GPU.objects.update(state=GpuState.DRAINING)
-        make_job()
+        owner = make_user()
+        for _ in range(3):
+            make_job(owner)
         wake()
         run_passes()
         told: list[Any] = []
@@ -294,7 +307,7 @@ class TestWhatIsWritten:
         wake()
         run_passes()
         first.refresh_from_db()
-        assert (first.wait_reason, first.wait_text) == IN_LINE
+        assert (first.wait_reason, first.wait_text) == behind("draining")
 
     def test_a_hold_that_came_during_the_pass_stays_the_reason(
         self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch

@@ -121,7 +121,8 @@ def check_port(port: int) -> None:
 def processes(env: dict[str, str], data: Path, port: int) -> Iterator[None]:
     """Web, cluster and supervisor, each in its own session: Ctrl-C is ours alone."""
     gunicorn = [sys.executable, "-m", "gunicorn", "gpujobs.wsgi", "-k", "gthread"]
-    gunicorn += ["--no-control-socket"]
+    # Whoever polls every two seconds would meet the usual end of a connection.
+    gunicorn += ["--no-control-socket", "--keep-alive", "75"]
     commands = {
         "web": [*gunicorn, "--threads", "8", "-b", f"127.0.0.1:{port}"],
         "cluster": [*MANAGE, "cluster"],

@@ -167,6 +167,9 @@ def fits_ever(snapshot: Snapshot, request: Request) -> str:
     nodes = snapshot.nodes.values()
     if not nodes:
         return ""
+    if request.node_name and request.node_name not in snapshot.nodes:
+        there = ", ".join(sorted(snapshot.nodes))
+        return f"There is no node {request.node_name}. There are: {there}."
     refusals = [node_refusal(node, request, NODE_HARDWARE)[1] for node in nodes]
     if all(refusals):
         return f"No node will do for {request}: {'; '.join(refusals)}."

@@ -168,10 +168,14 @@ def _node_line(board: Board, request: Request, state: GpuState) -> tuple[str, st
         return "reserved", f"CPUs or memory of node {name} are kept for a job ahead"
     millicpus, memory_mb = node.over(board.now, board.now + 1)
     return "node_busy", (
-        f"node {name} has {max(0, millicpus) / 1000:g} CPUs and {max(0, memory_mb):,} "
+        f"node {name} has {_cpus(millicpus)} and {max(0, memory_mb):,} "
         f"MiB of memory free; it takes {wanted.least_millicpus / 1000:g} and "
         f"{wanted.least_memory_mb:,}"
     )
+
+
+def _cpus(millicpus: int) -> str:
+    return "1 CPU" if millicpus == 1000 else f"{max(0, millicpus) / 1000:g} CPUs"
 
 
 def _claim(board: Board, request: Request, state: GpuState) -> Claim:
@@ -284,7 +288,7 @@ def _why_no_cpu(board: Board, request: Request) -> tuple[WaitReason, str]:
             f"node {name} has {max(0, millicpus) / 1000:g} of {node.node.cpus} CPUs "
             f"and {max(0, memory_mb):,} MiB of memory free"
         )
-    wanted_cpus = f"Needs {wanted.least_millicpus / 1000:g} CPUs and "
+    wanted_cpus = f"Needs {_cpus(wanted.least_millicpus)} and "
     text = f"{wanted_cpus}{wanted.least_memory_mb:,} MiB of memory: {'; '.join(told)}"
     if is_kept:
         return WaitReason.PRIORITY, f"{text}, which are kept for a job ahead"

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -155,7 +155,7 @@ def _nodes(now: datetime, running: Iterable[_Live]) -> list[placement.Node]:
         placement.Node(
             name=node.name,
             state=_state(node, now),
-            state_reason=node.state_reason,
+            state_reason=_why_out(node),
             cpus=node.cpus,
             memory_mb=node.memory_mb - min(node.memory_mb // 10, MOST_SYSTEM_MB),
             labels=node.labels,
@@ -195,13 +195,21 @@ def _gpus(holdings: dict[int, list[Holding]]) -> list[placement.Gpu]:
             foreign_mb=gpu.foreign_mb,
             foreign_by=_foreign_by(gpu.foreign_processes),
             state=gpu.state,
-            state_reason=gpu.state_reason,
+            state_reason=_why_out(gpu),
             is_present=gpu.is_present,
             peers=tuple(sorted(gpu.nvlink_peers)),
             holdings=tuple(holdings[gpu.pk]),
         )
         for gpu in GPU.objects.select_related("node").order_by("node__name", "index")
     ]
+
+
+def _why_out(row: Node | GPU) -> str:
+    """With the time at which it comes back, which is meant for those who wait."""
+    if row.state_until is None:
+        return row.state_reason
+    until = row.state_until.astimezone(UTC)
+    return f"{row.state_reason}, until {until:%Y-%m-%d %H:%M} UTC"
 
 
 def _foreign_by(processes: list[dict[str, Any]]) -> str:

@@ -328,6 +328,11 @@ NEVER = [
     ),
     ("more CPUs than a node has", asks(cpus=9), "node gauss has 8 CPUs"),
     (
+        "a node that is not there",
+        asks(node_name="nix"),
+        "There is no node nix. There are: gauss.",
+    ),
+    (
         "more memory than a node has, with no GPU",
         asks(0, memory_mb=65 * GB),
         "node gauss has 65,536 MiB of memory",

@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -108,6 +108,15 @@ def test_why_a_node_is_out_and_what_it_is_labelled_with() -> None:
     node = load_snapshot().nodes["gauss"]
     assert (node.state, node.state_reason) == ("quarantined", "fan")
     assert node.labels == {"rack": "2"}
+
+
+def test_until_when_something_is_out_is_told_with_the_reason(gpus: list[GPU]) -> None:
+    until = datetime(2027, 1, 2, 3, 4, tzinfo=UTC)
+    Node.objects.update(state="draining", state_reason="kernel", state_until=until)
+    GPU.objects.update(state="draining", state_reason="fan", state_until=until)
+    seen = load_snapshot()
+    assert seen.nodes["gauss"].state_reason == "kernel, until 2027-01-02 03:04 UTC"
+    assert seen.gpus[gpus[0].pk].state_reason == "fan, until 2027-01-02 03:04 UTC"
 
 
 def test_what_runs_is_counted_by_request(gpus: list[GPU], alice: User) -> None:

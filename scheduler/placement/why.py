@@ -187,7 +187,7 @@ def why(board: Board, request: Request) -> Wait:
     """The reason and the sentence."""
     nodes = board.snapshot.nodes
     if not any(node.state in _THERE for node in nodes.values()):
-        text = f"Needs {request}; no node is up: none was heard of just now."
+        text = f"Needs {request}; no node is up."
         return Wait(request=request, reason=WaitReason.NODE_DOWN, text=text)
     if not request.gpu_count:
         return _why_without_gpu(board, request)

@@ -48,6 +48,10 @@ class Phase(enum.StrEnum):
     JUDGING = "judging"
 
 
+# Its container is there or on its way: it counts in limits, and takes of its node.
+WITH_CONTAINER = (Phase.STARTING, Phase.RUNNING)
+
+
 class Kind(enum.StrEnum):
     JOB = "job"
     VALIDATOR = "validator"

@@ -6,7 +6,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from jobs.models.job import Job, choices, values
-from jobs.status import STOP_REASONS, Kind, Phase, Reason
+from jobs.status import STOP_REASONS, WITH_CONTAINER, Kind, Phase, Reason
 
 
 def new_nonce() -> str:
@@ -18,9 +18,8 @@ class AttemptQuerySet(models.QuerySet["Attempt"]):
         return self.filter(ended_at__isnull=True)
 
     def running(self) -> "AttemptQuerySet":
-        """Whose container is there or on its way: they count in limits, and take of
-        their node's CPUs and memory."""
-        return self.live().filter(phase__in=[Phase.STARTING, Phase.RUNNING])
+        """Whose container is there or on its way."""
+        return self.live().filter(phase__in=WITH_CONTAINER)
 
     def accepted(self) -> "AttemptQuerySet":
         """Those whose artifacts are a result; of one job, the latest is its result."""

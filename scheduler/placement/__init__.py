@@ -4,7 +4,7 @@ A snapshot and the lanes of the queue go in; a `Plan` comes out. Two ledgers cou
 each GPU: what was promised to its attempts, and what was measured; the larger is need.
 """
 
-from scheduler.placement.passing import Plan, Step, Walk, decide, plan
+from scheduler.placement.passing import Plan, decide, plan
 from scheduler.placement.rules import fits_ever, suits
 from scheduler.placement.terms import (
     CHARGED_AT_ONCE_S,
@@ -39,10 +39,8 @@ __all__ = [
     "Request",
     "Reservation",
     "Snapshot",
-    "Step",
     "Taken",
     "Wait",
-    "Walk",
     "decide",
     "fits_ever",
     "plan",

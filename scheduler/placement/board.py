@@ -1,8 +1,9 @@
 """What is free when: the working state of one pass, thrown away with it."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from scheduler.placement.claim import Claim, claim
 from scheduler.placement.rules import gpu_refusal, node_refusal
@@ -33,6 +34,9 @@ class NodeSpan(NamedTuple):
     memory_mb: int
 
 
+S = TypeVar("S", Span, NodeSpan)
+
+
 class Room(NamedTuple):
     """What is there of a GPU over a time."""
 
@@ -49,6 +53,10 @@ class GpuState:
     now: Room = field(default=Room(0, True, False))
     # Whether something of it is kept for later.
     is_kept: bool = False
+
+    def takes(self, request: Request) -> int:
+        """MiB that the request holds of it: an exclusive one all."""
+        return request.vram_mb if request.share else self.usable_mb
 
     @property
     def is_kept_for_ever(self) -> bool:
@@ -94,11 +102,14 @@ class GpuState:
 def _peak(spans: list[Span], start: float) -> int:
     if all(span.start <= start for span in spans):
         return sum(span.mb for span in spans)
+    return max(sum(span.mb for span in some) for some in _at_once(spans, start))
+
+
+def _at_once(spans: Sequence[S], start: float) -> Iterator[list[S]]:
+    """Which of them are there together, at `start` and whenever one begins after it."""
     points = {start, *(span.start for span in spans if span.start > start)}
-    return max(
-        sum(span.mb for span in spans if span.start <= point < span.until)
-        for point in points
-    )
+    for point in points:
+        yield [span for span in spans if span.start <= point < span.until]
 
 
 @dataclass(slots=True, eq=False)
@@ -126,10 +137,7 @@ class NodeState:
     def over(self, start: float, until: float) -> tuple[int, int]:
         """Thousandths of CPUs and MiB of memory, free from `start` to `until`."""
         spans = [s for s in self.spans if s.start < until and s.until > start]
-        points = {start, *(span.start for span in spans if span.start > start)}
-        held = [
-            [span for span in spans if span.start <= at < span.until] for at in points
-        ]
+        held = list(_at_once(spans, start))
         millicpus = max(sum(span.millicpus for span in some) for some in held)
         memory_mb = max(sum(span.memory_mb for span in some) for some in held)
         return self.node.cpus * 1000 - millicpus, self.node.memory_mb - memory_mb
@@ -267,7 +275,7 @@ class Board:
         began = -math.inf if start == self.now and not forever else start
         for gpu_id in gpu_ids:
             gpu = self.gpus[gpu_id]
-            mb = request.vram_mb if request.share and not forever else gpu.usable_mb
+            mb = gpu.usable_mb if forever else gpu.takes(request)
             alone = forever or not request.share
             gpu.add(Span(began, until, mb, alone), self.now)
         if not forever:
@@ -282,8 +290,7 @@ class Board:
         start: float,
         until: float,
     ) -> None:
-        usable = sum(self.gpus[gpu_id].usable_mb for gpu_id in gpu_ids)
-        vram_mb = request.vram_mb * len(gpu_ids) if request.share else usable
+        vram_mb = sum(self.gpus[gpu_id].takes(request) for gpu_id in gpu_ids)
         given = state.claim(request, vram_mb).given(*state.over(start, until))
         state.spans.append(NodeSpan(start, until, *given))
         state.free_millicpus = state.over(self.now, self.now + 1)[0]

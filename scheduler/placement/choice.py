@@ -74,9 +74,7 @@ class Chooser:
         if len(able) < request.gpu_count:
             return None
         choice = self.best(request, node, able)
-        usable = sum(state.usable_mb for state in choice[1])
-        vram_mb = request.vram_mb * len(choice[1]) if request.share else usable
-        wanted = node.claim(request, vram_mb)
+        wanted = node.claim(request, sum(state.takes(request) for state in choice[1]))
         has_room = node.has_room(wanted, start, start + request.lasts_s)
         return choice if has_room else None
 

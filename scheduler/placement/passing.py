@@ -138,7 +138,7 @@ class Walk:
         )
         if reservation is not None:
             gpus = (self.board.gpus[gpu_id] for gpu_id in reservation.gpu_ids)
-            self._ledger.add(lane, sum(_takes(lane.request, state) for state in gpus))
+            self._ledger.add(lane, sum(state.takes(lane.request) for state in gpus))
             self._left = None if self._left is None else self._left - 1
             # What is kept now stands in others' way, which their reasons must tell.
             self._refused.clear()
@@ -148,7 +148,7 @@ class Walk:
         self, request: Request, name: str, chosen: tuple[GpuState, ...]
     ) -> Placement:
         node = self.board.nodes[name]
-        vram_mb = tuple(_takes(request, state) for state in chosen)
+        vram_mb = tuple(state.takes(request) for state in chosen)
         wanted = node.claim(request, sum(vram_mb))
         until = self.board.now + request.lasts_s
         millicpus, memory_mb = wanted.given(*node.over(self.board.now, until))
@@ -163,10 +163,6 @@ class Walk:
             shm_mb=request.shm_mb or (memory_mb // 2 if knows_memory else None),
             text=_chosen_text(request, chosen),
         )
-
-
-def _takes(request: Request, state: GpuState) -> int:
-    return request.vram_mb if request.share else state.usable_mb
 
 
 def _chosen_text(request: Request, chosen: tuple[GpuState, ...]) -> str:
@@ -212,5 +208,5 @@ def plan(snapshot: Snapshot, lanes: Sequence[Lane]) -> Plan:
 def decide(snapshot: Snapshot, request: Request) -> Placement | Wait:
     """Place one request as if nobody else waited."""
     lane = Lane(request=request, jobs=(("", snapshot.now),), aged_from=snapshot.now)
-    walk = Walk(replace(snapshot, reservations=0), [lane], reservations=0)
+    walk = Walk(snapshot, [lane], reservations=0)
     return walk.decide(request)

@@ -179,8 +179,8 @@ def _cpus(millicpus: int) -> str:
 
 
 def _claim(board: Board, request: Request, state: GpuState) -> Claim:
-    each_mb = request.vram_mb if request.share else state.usable_mb
-    return board.nodes[state.gpu.node].claim(request, each_mb * request.gpu_count)
+    vram_mb = state.takes(request) * request.gpu_count
+    return board.nodes[state.gpu.node].claim(request, vram_mb)
 
 
 def why(board: Board, request: Request) -> Wait:

@@ -12,7 +12,7 @@ from scheduler.placement import Lane, Placement, Snapshot
 from scheduler.placement.forecast import Expected, Explanation
 from scheduler.placement.forecast import explain as explain_in_line
 from scheduler.reservation.line import load_lanes, request_of
-from scheduler.reservation.snapshots import load_snapshot
+from scheduler.reservation.snapshots import load_hardware, load_snapshot
 from scheduler.reservation.waking import SILENCE_TEXT, is_silent
 
 NEW = "new"
@@ -35,11 +35,10 @@ def explain(job: Job) -> Answer:
     outside = outside_line(job, job.open_parents, now)
     if outside:
         return Answer(reason=outside[0], text=outside[1])
-    lanes = load_lanes(now).lanes
-    job_id = str(job.pk)
-    if not any(job_id == other for lane in lanes for other, _ in lane.jobs):
+    line, job_id = load_lanes(now), str(job.pk)
+    if job_id not in line.reasons:
         return Answer(text="It left the line just now. Look again.")
-    found = explain_in_line(load_snapshot(now, lanes), lanes, job_id)
+    found = explain_in_line(load_snapshot(now, line.lanes), line.lanes, job_id)
     return _heard(answer(found))
 
 
@@ -63,11 +62,12 @@ def _heard(said: Answer) -> Answer:
 def never(job: Job, *, snapshot: Snapshot | None = None) -> str:
     """Why the job, which is not saved yet, could never start here; empty if it could:
     too large for any node, or for a limit of its owner or group."""
-    snapshot = snapshot or load_snapshot()
+    snapshot = snapshot or load_hardware()
     refusal = placement.fits_ever(snapshot, request_of(job))
     if refusal:
         return refusal
-    users, groups, everyone = Quota.objects.limits()
+    rows = Quota.objects.concerning(job.owner, job.group)
+    users, groups, everyone = rows.limits()
     own, shared = users.get(job.owner.email, everyone), groups.get(job.group)
     vram_mb = _least_vram_mb(job, snapshot)
     quotas = (quota for quota in (own, shared) if quota is not None)

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from jobs.models import Attempt
+from jobs.status import WITH_CONTAINER
 from scheduler import placement
 from scheduler.models import GPU, Allocation, ImageState, Node, NodeImage, NodeState
 from scheduler.placement import CHARGED_AT_ONCE_S, SLACK_S, Holding, Lane, Taken
@@ -28,11 +29,16 @@ class _Live:
     """A live attempt, with what it holds, and what it held until its exit."""
 
     row: dict[str, Any]
+    request: placement.Request
     until: float
     gpus: int = 0
     vram_mb: int = 0
     gpu_seconds: float = 0.0
     usage: float = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        return self.row["phase"] in WITH_CONTAINER
 
     def add(self, now: datetime, allocation: Allocation) -> None:
         ended_at = allocation.released_at or now
@@ -41,8 +47,7 @@ class _Live:
         if allocation.released_at is None:
             self.gpus += 1
             self.vram_mb += allocation.vram_mb
-            request = request_from(self.row["shape"])
-            held_s = max(held_s, min(request.timeout_s, CHARGED_AT_ONCE_S))
+            held_s = max(held_s, min(self.request.timeout_s, CHARGED_AT_ONCE_S))
         self.usage += allocation.vram_mb * held_s
 
 
@@ -53,7 +58,7 @@ def load_snapshot(
     now = now or timezone.now()
     live = _live_attempts(now)
     holdings = _holdings(now, live)
-    running = [one for one in live.values() if one.row["is_running"]]
+    running = [one for one in live.values() if one.is_running]
     waiting = list(lanes)
     owners, groups = load_accounts(
         now,
@@ -61,7 +66,7 @@ def load_snapshot(
         {lane.owner for lane in waiting} | {one.row["owner"] for one in live.values()},
         {lane.group for lane in waiting} | {one.row["group"] for one in live.values()},
     )
-    shapes = Counter(request_from(one.row["shape"]) for one in running)
+    shapes = Counter(one.request for one in running)
     nodes = {node.name: node for node in _nodes(now, running)}
     return placement.Snapshot(
         now=now.timestamp(),
@@ -77,10 +82,18 @@ def load_snapshot(
     )
 
 
+def load_hardware() -> placement.Snapshot:
+    """Nodes and GPUs alone: for what could never be placed, whoever has what."""
+    nodes = {node.name: node for node in _nodes(timezone.now(), ())}
+    gpus = {gpu.id: gpu for gpu in _gpus(defaultdict(list)) if gpu.node in nodes}
+    return placement.Snapshot(nodes=nodes, gpus=gpus)
+
+
 def _live_attempts(now: datetime) -> dict[Any, _Live]:
     columns = {
         "pk": "pk",
         "node": "node",
+        "phase": "phase",
         "cpus": "cpus",
         "memory_mb": "memory_mb",
         "created_at": "created_at",
@@ -90,20 +103,17 @@ def _live_attempts(now: datetime) -> dict[Any, _Live]:
     }
     shape = [f"job__{name}" for name in SHAPE]
     rows = Attempt.objects.live().order_by("pk")
-    is_running = set(Attempt.objects.running().values_list("pk", flat=True))
     live = {}
     for values in rows.values_list(*columns.values(), *shape):
         row = dict(zip(columns, values, strict=False))
-        row["shape"] = tuple(values[len(columns) :])
-        row["is_running"] = row["pk"] in is_running
-        live[row["pk"]] = _Live(row, _until(now, row))
+        request = request_from(tuple(values[len(columns) :]))
+        live[row["pk"]] = _Live(row, request, _until(now, row, request))
     return live
 
 
-def _until(now: datetime, row: dict[str, Any]) -> float:
+def _until(now: datetime, row: dict[str, Any], request: placement.Request) -> float:
     """When it is gone at the latest. Late starts count from when they came, and until
     then from now; a usual start is within the slack, so that this does not drift."""
-    request = request_from(row["shape"])
     began = row["created_at"].timestamp() + SLACK_S
     came = row["started_at"] or now
     return max(began, came.timestamp()) + request.limit_s
@@ -132,7 +142,7 @@ def _account_of(one: _Live) -> Live:
     return Live(
         owner=one.row["owner"],
         group=one.row["group"],
-        is_running=one.row["is_running"],
+        is_running=one.is_running,
         gpus=one.gpus,
         vram_mb=one.vram_mb,
         gpu_seconds=one.gpu_seconds,

@@ -3,16 +3,18 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
-from jobs.models import Attempt, User
+from jobs.models import Attempt, Job, User
 from jobs.status import Status
 from scheduler.models import GPU, Allocation, Node
 from scheduler.placement import Taken
-from scheduler.reservation import load_snapshot, release
+from scheduler.reservation import load_snapshot, never, release
 from tests.factories import finish, make_job
 from tests.scheduler.factories import (
     GB,
     hold,
+    make_gpu,
     make_live_attempt,
     make_node,
     place,
@@ -124,6 +126,28 @@ def test_what_runs_is_counted_by_request(gpus: list[GPU], alice: User) -> None:
     place(make_job(min_vram_mb=10 * GB, timeout_s=60))
     ((request, count),) = load_snapshot().running
     assert (request.min_vram_mb, request.timeout_s, count) == (10 * GB, 60, 2)
+
+
+def test_its_queries_do_not_grow_with_the_cluster(
+    gpus: list[GPU], django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(2):
+        place(make_job(min_vram_mb=2 * GB, share=True))
+        with django_assert_num_queries(7):
+            load_snapshot()
+        make_gpu(make_node(f"node{number}"))
+
+
+def test_what_could_never_be_placed_is_told_from_the_hardware_alone(
+    alice: User, gpus: list[GPU], django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    """Each submission asks it: no attempts, no allocations, no usage are read."""
+    place(make_job(alice))
+    job = Job(owner=alice, image="x:1", gpu_count=5)
+    with django_assert_num_queries(3):
+        assert "No node could ever hold 5 GPUs" in never(job)
+    with django_assert_num_queries(4):
+        assert never(Job(owner=alice, image="x:1")) == ""
 
 
 def test_a_row_of_a_node_that_no_gpu_has_is_no_trouble() -> None:

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from jobs import lifecycle
-from jobs.api.filters import refuse_unknown
+from jobs.api.filters import flag, refuse_unknown
 from jobs.api.serializers import JobSerializer
 from jobs.models import Job, User
 
@@ -61,7 +61,8 @@ class JobActions(GenericViewSet[Job]):
 
     def _act(self, verb: lifecycle.Verb) -> Response:
         _refuse_body(self.request)
-        of_array = _of_array(self.request)
+        refuse_unknown(self.request, {"array"})
+        of_array = flag(self.request, "array")
         job = self.get_object()
         if not of_array:
             return self._answer(verb(job, by=self.me))
@@ -79,13 +80,3 @@ def _refuse_body(request: Request) -> None:
     if request.data:
         text = "This takes no fields. Send no body."
         raise ValidationError(dict.fromkeys(request.data, text), "unknown_field")
-
-
-def _of_array(request: Request) -> bool:
-    refuse_unknown(request, {"array"})
-    asked = request.query_params.getlist("array") or ["false"]
-    said = asked[0] if len(asked) == 1 else ""
-    if said not in ("true", "false"):
-        error = ErrorDetail("It is either true or false.", "bad_array")
-        raise ValidationError({"array": [error]})
-    return said == "true"

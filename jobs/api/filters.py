@@ -55,6 +55,16 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
         raise ValidationError({name: [error] for name in sorted(unknown)})
 
 
+def flag(request: Request, name: str) -> bool:
+    """A parameter that is true or false; left out, it is false. Said twice it could be
+    either, and is refused."""
+    said = request.query_params.getlist(name) or ["false"]
+    if said not in (["true"], ["false"]):
+        error = ErrorDetail("It is either true or false.", f"bad_{name}")
+        raise ValidationError({name: [error]})
+    return said == ["true"]
+
+
 class StableOrdering(django_filters.OrderingFilter):
     def filter(self, qs: QuerySet[Any], value: list[str] | None) -> QuerySet[Any]:
         """Break ties by id, so that no row is on two pages or on none."""

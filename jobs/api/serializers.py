@@ -24,9 +24,6 @@ from jobs.api.fields import (
 from jobs.models import Artifact, Attempt, Job, JobDependency, JobEvent, User
 from jobs.models.job import DEFAULT_PRIORITY
 
-# What goes with a spec and is no field of Job.
-TERMS = frozenset({"depends_on", "hold"})
-
 
 class DependencySerializer(serializers.ModelSerializer[JobDependency]):
     """`outcome` is how the other job or array ended, empty until it has."""

@@ -26,7 +26,6 @@ from jobs.api.filters import JobFilter, refuse_unknown
 from jobs.api.pagination import Pages
 from jobs.api.problems import Conflict, Unavailable, Unplaceable
 from jobs.api.serializers import (
-    TERMS,
     AttemptSerializer,
     EventSerializer,
     JobSerializer,
@@ -35,6 +34,7 @@ from jobs.api.serializers import (
 )
 from jobs.exceptions import OverQuota
 from jobs.models import Job
+from jobs.spec.placing import TERMS
 
 PAGE_PARAMETERS = {Pages.page_query_param, Pages.page_size_query_param}
 IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,100}")

@@ -21,6 +21,7 @@ from jobs.forms.fields import (
 )
 from jobs.models import User
 from jobs.models.job import DEFAULT_PRIORITY
+from jobs.spec.placing import TERMS
 
 
 class Fold(NamedTuple):
@@ -233,7 +234,7 @@ class SubmitForm(forms.Form):
         asked["name"] = asked["name"].strip() or spec.default_name(asked)
         asked["group"] = self._user.group_for(asked.get("group", ""))
         self.cleaned_data["spec"] = asked
-        self.cleaned_data["terms"] = {name: self.cleaned_data[name] for name in _TERMS}
+        self.cleaned_data["terms"] = {name: self.cleaned_data[name] for name in TERMS}
         return self.cleaned_data
 
     @property
@@ -247,6 +248,4 @@ class SubmitForm(forms.Form):
         )
 
 
-# What goes with a spec and is no field of Job.
-_TERMS = ("depends_on", "hold")
-_SPEC = SubmitForm.base_fields.keys() - {"idempotency_key", *_TERMS}
+_SPEC = SubmitForm.base_fields.keys() - {"idempotency_key", *TERMS}

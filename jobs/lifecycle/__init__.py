@@ -18,7 +18,6 @@ from jobs.lifecycle.dependencies import check_parents, resolve_dependencies
 from jobs.lifecycle.holding import Verb, each_task, hold, move_to_top, release_hold
 from jobs.lifecycle.moves import announce_queued, note
 from jobs.lifecycle.requests import (
-    explain_wait,
     fail_queued,
     request_cancel,
     request_stop,
@@ -33,7 +32,6 @@ __all__ = [
     "check_parents",
     "delete",
     "each_task",
-    "explain_wait",
     "explain_waits",
     "fail_queued",
     "finish",

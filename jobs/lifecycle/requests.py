@@ -9,7 +9,7 @@ from django.utils import timezone
 from jobs.exceptions import TransitionConflict
 from jobs.lifecycle.moves import announce_queued, end_job, lock, note
 from jobs.models import Attempt, Job, User
-from jobs.status import Reason, Status, WaitReason
+from jobs.status import Reason, Status
 
 
 @transaction.atomic
@@ -64,11 +64,3 @@ def _wish(attempt: Attempt, reason: Reason, at: datetime) -> bool:
 def fail_queued(job: Job, reason: Reason, text: str, *, by: object) -> None:
     """End a job that can not be started: no image, or nowhere it could ever fit."""
     end_job(job, reason, text, by=by, guard=Q(status=Status.QUEUED))
-
-
-def explain_wait(job: Job, reason: WaitReason, text: str) -> None:
-    """Tell why a job waits; written only when it changed, and only while it waits."""
-    if (job.wait_reason, job.wait_text) != (reason, text):
-        Job.objects.filter(pk=job.pk, status=Status.QUEUED).update(
-            wait_reason=reason, wait_text=text
-        )

@@ -14,6 +14,8 @@ from jobs.spec.text import shown
 from jobs.status import Condition
 
 MAX_LABELS = 20
+# What goes with a spec and is no field of a job.
+TERMS = ("depends_on", "hold")
 MAX_PARENTS = 100
 # Rows that one submission may make: tasks of its array times jobs it waits for.
 MAX_DEPENDENCIES = 10_000

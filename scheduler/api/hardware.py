@@ -3,13 +3,12 @@
 from typing import Any, TypeVar
 
 from django.db.models import Model, Prefetch, QuerySet
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api.fields import ENV
+from jobs.api.fields import LabelsField
 from jobs.api.filters import refuse_unknown
 from jobs.api.views import PAGE_PARAMETERS
 from scheduler.models import GPU, Allocation, Node
@@ -67,11 +66,6 @@ class GPUSerializer(serializers.ModelSerializer[GPU]):
 
     def get_over_promise_mb(self, gpu: GPU) -> int:
         return sum(allocation.over_promise_mb for allocation in gpu.allocations.all())
-
-
-@extend_schema_field(ENV)
-class LabelsField(serializers.JSONField):
-    pass
 
 
 class NodeSerializer(serializers.ModelSerializer[Node]):

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from jobs import lifecycle
 from jobs.api import views
-from jobs.api.filters import refuse_unknown
+from jobs.api.filters import flag, refuse_unknown
 from jobs.api.problems import Unplaceable
 from jobs.api.serializers import JobSerializer, JobSubmitSerializer
 from jobs.models import Job
@@ -144,13 +144,7 @@ class JobViewSet(views.JobViewSet):
         parameters=[views.KEY_HEADER, DRY_RUN],
     )
     def create(self, request: Request) -> Response:
-        said = request.query_params.getlist("dry_run") or ["false"]
-        wanted = said[0] if len(said) == 1 else ""
-        if wanted not in ("true", "false"):
-            raise serializers.ValidationError(
-                {"dry_run": "It is either true or false."}, "bad_dry_run"
-            )
-        if wanted == "false":
+        if not flag(request, "dry_run"):
             return super().create(request)
         refuse_unknown(request, set(self.create_parameters))
         return Response(DryRunSerializer(self._dry_run(self.read_spec())).data)

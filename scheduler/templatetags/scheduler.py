@@ -1,15 +1,15 @@
 """What of a job's page needs the hardware."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from django import template
 
 from jobs.models import Job
 from scheduler import reservation
+from scheduler.api.jobs import moment
 from scheduler.placement import Line
-from scheduler.placement.forecast import Certainty, Expected
+from scheduler.placement.forecast import Certainty
 
 register = template.Library()
 
@@ -52,14 +52,10 @@ def explain(job: Job) -> dict[str, Any]:
         "job": job,
         "said": said,
         "explained": found,
-        "starts_at": _moment(found.expected) if found else None,
+        "starts_at": moment(found.expected.at) if found else None,
         "sure": _SURE[found.expected.certainty] if found else "",
         "rows": [_row(line, job) for line in found.lines] if found else [],
     }
-
-
-def _moment(expected: Expected) -> datetime | None:
-    return None if expected.at is None else datetime.fromtimestamp(expected.at, UTC)
 
 
 def _row(line: Line, job: Job) -> Row:

@@ -288,7 +288,7 @@ class TestResolve:
 
     def test_what_the_scheduler_told_is_left_alone(self, alice: User) -> None:
         job = make_job(alice)
-        lifecycle.explain_wait(job, "resources", "No GPU is free.")  # type: ignore[arg-type]
+        lifecycle.explain_waits([job.pk], "resources", "No GPU is free.")  # type: ignore[arg-type]
         resolve()
         assert now(job).wait_text == "No GPU is free."
 

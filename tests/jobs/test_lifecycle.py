@@ -107,7 +107,7 @@ class TestStart:
 
     def test_its_wait_reason_is_over(self) -> None:
         job = make_job()
-        lifecycle.explain_wait(job, WaitReason.RESOURCES, "Too few.")
+        lifecycle.explain_waits([job.pk], WaitReason.RESOURCES, "Too few.")
         make_attempt(job)
         job.refresh_from_db()
         assert (job.wait_reason, job.wait_text) == ("", "")
@@ -304,7 +304,7 @@ def test_only_a_queued_job_fails_so() -> None:
 
 def test_a_wait_is_explained_only_while_it_lasts() -> None:
     job = make_job(status=Status.RUNNING)
-    lifecycle.explain_wait(job, WaitReason.RESOURCES, "Too few.")
+    lifecycle.explain_waits([job.pk], WaitReason.RESOURCES, "Too few.")
     job.refresh_from_db()
     assert job.wait_reason == ""
 

@@ -81,7 +81,9 @@ def test_jobs_are_filtered_by_group_array_and_wait(
 ) -> None:
     task = make_job(alice, name="task", array="3,7")
     make_job(alice, name="vision", group="vision")
-    lifecycle.explain_wait(make_job(alice, name="big"), WaitReason.RESOURCES, "No.")
+    lifecycle.explain_waits(
+        [make_job(alice, name="big").pk], WaitReason.RESOURCES, "No."
+    )
     make_job(alice, name="held", hold=True)
     client = api(alice)
     assert names(client.get(f"{JOBS}?array_id={task.pk}")) == ["task", "task"]

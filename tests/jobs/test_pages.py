@@ -143,7 +143,7 @@ def test_the_list_takes_as_many_queries_for_two_jobs_as_for_ten(olga: User) -> N
 
 def test_a_row_says_what_its_job_does(alice: User) -> None:
     waits = make_job(alice, min_vram_mb=20480, gpu_count=2)
-    lifecycle.explain_wait(waits, WaitReason.FOREIGN_USE, "7.6 GB are missing")
+    lifecycle.explain_waits([waits.pk], WaitReason.FOREIGN_USE, "7.6 GB are missing")
     running = make_job(alice, status=Status.RUNNING, timeout_s=7200)
     began = timezone.now() - timedelta(minutes=12)
     Attempt.objects.filter(job=running).update(started_at=began)

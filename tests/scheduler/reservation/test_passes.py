@@ -21,6 +21,21 @@ from tests.scheduler.factories import GB, asked
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The passes that are made, during the first of which somebody wakes."""
+    made: list[int] = []
+
+    def one_pass() -> int:
+        made.append(1)
+        if len(made) == 1:
+            wake()
+        return 0
+
+    monkeypatch.setattr(passes, "one_pass", one_pass)
+    return made
+
+
 class TestPasses:
     @pytest.fixture(autouse=True)
     def _no_wake_so_far(self) -> None:
@@ -45,18 +60,7 @@ class TestPasses:
         lease = PassLease.objects.get()
         assert (lease.wakes, lease.served, lease.holder) == (5, 5, "")
 
-    def test_a_wake_during_a_pass_is_not_absorbed(
-        self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        made = []
-
-        def one_pass() -> int:
-            made.append(1)
-            if len(made) == 1:
-                wake()
-            return 0
-
-        monkeypatch.setattr(passes, "one_pass", one_pass)
+    def test_a_wake_during_a_pass_is_not_absorbed(self, made: list[int]) -> None:
         wake()
         run_passes()
         assert len(made) == 2
@@ -212,17 +216,8 @@ class TestWaking:
         assert PassLease.objects.get().wakes == 100
 
     def test_one_that_comes_during_a_pass_asks_no_more_for_the_pass_looks_again(
-        self, gpus: list[GPU], monkeypatch: pytest.MonkeyPatch
+        self, made: list[int]
     ) -> None:
-        made = []
-
-        def one_pass() -> int:
-            made.append(1)
-            if len(made) == 1:
-                wake()
-            return 0
-
-        monkeypatch.setattr(passes, "one_pass", one_pass)
         wake()
         run_passes()
         assert (len(made), len(asked("schedule"))) == (2, 1)

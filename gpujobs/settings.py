@@ -228,21 +228,23 @@ SPECTACULAR_SETTINGS = {
 
 # --- Task queue ----------------------------------------------------------------------
 
-# Redelivery is off in effect: the supervisor sees that wish and reality differ and
+# A message is handed out once: the supervisor sees that wish and reality differ and
 # asks again, so a slow task is never run beside itself (DESIGN section 2).
 Q_CLUSTER = {
     "name": "gpujobs",
-    "orm": "default",
-    "workers": 2,
-    "queue_limit": 2,
+    "broker_class": "scheduler.queue.broker.TaskBroker",
+    "workers": 4,
+    # What was claimed and is not begun is nobody else's to run: as few as can be.
+    "queue_limit": 1,
     "bulk": 1,
     "timeout": 600,
-    "retry": 30 * 24 * 3600,
+    # Of other brokers; less than the timeout is warned of.
+    "retry": 3600,
     "max_attempts": 1,
     "ack_failures": True,
-    "save_limit": 100,
-    "catch_up": False,
-    "poll": 0.1,
+    # Results are pickles: none is kept, so that none is ever read.
+    "save_limit": -1,
+    "scheduler": False,
     "guard_cycle": 1,
     "cache": "q",
     "label": "Background tasks",

@@ -13,8 +13,6 @@ from jobs.status import Phase
 from scheduler.inventory.base import DeviceProcess
 from scheduler.runner.base import ContainerState, Observation
 
-# A launch that was asked for when the GPUs were reserved has this long to show.
-LAUNCH_PATIENCE = timedelta(seconds=30)
 # How many foreign processes of a GPU are told of.
 MOST_STRANGERS = 32
 # An attempt above its promise is told of again when it has grown by so much.
@@ -35,7 +33,6 @@ class Known:
     attempt_id: str
     name: str
     phase: Phase
-    reserved_at: datetime
     started_at: datetime | None = None
     timeout: timedelta = timedelta(hours=1)
     grace: timedelta = timedelta(seconds=10)
@@ -71,24 +68,16 @@ def _next(now: datetime, known: Known, found: Observation | None) -> Task | None
     if found is not None and found.state is ContainerState.EXITED:
         return Task.COLLECT
     if known.phase is Phase.STARTING:
-        return _starting(now, known, found)
+        return Task.LAUNCH
     if found is None or found.state is ContainerState.CREATED:
         return Task.COLLECT
     return _running(now, known)
 
 
-# Ages are taken either way: a clock that was set back must not make us wait for hours.
-
-
-def _starting(now: datetime, known: Known, found: Observation | None) -> Task | None:
-    if known.stop_wanted or abs(now - known.reserved_at) > LAUNCH_PATIENCE:
-        return Task.LAUNCH
-    return Task.LAUNCH if found and found.state is ContainerState.RUNNING else None
-
-
 def _running(now: datetime, known: Known) -> Task | None:
     if known.stop_wanted:
         sent = known.stop_sent_at
+        # Either way: a clock that was set back must not make us wait for hours.
         due = sent is None or abs(now - sent) >= known.grace
         return Task.STOP if due else None
     assert known.started_at is not None

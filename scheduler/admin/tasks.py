@@ -1,32 +1,35 @@
-"""What the task queue did, to look at only."""
+"""What the cluster was asked for, to look at only."""
 
 from django.apps import apps
 from django.contrib import admin
 
 from jobs.admin import HistoryAdmin
+from scheduler.models import TaskMessage
 
-# A schedule names any function of Python, and a queued task is a pickle: who may
-# write one, or send one again, runs code here.
+# django-q2's own tables hold pickles, and a schedule names any function of Python: who
+# may look at one row of them runs what it says.
 for _name in ("Schedule", "OrmQ", "Success", "Failure"):
     _model = apps.get_model("django_q", _name)
     if admin.site.is_registered(_model):
         admin.site.unregister(_model)
 
 
-@admin.register(
-    apps.get_model("django_q", "Success"), apps.get_model("django_q", "Failure")
-)
-class TaskAdmin(HistoryAdmin):
-    list_display = ("name", "func", "cluster", "started", "stopped", "attempt_count")
-    list_filter = ("func", "cluster")
-    search_fields = ("name", "func")
+@admin.register(TaskMessage)
+class TaskMessageAdmin(HistoryAdmin):
+    list_display = ("__str__", "node", "created_at", "claimed_at", "failed_at")
+    list_filter = ("function", "queue")
+    search_fields = ("arguments",)
     fields = (
-        "name",
-        "func",
-        "args",
-        "cluster",
-        "started",
-        "stopped",
-        "attempt_count",
-        "result",
+        "function",
+        "arguments",
+        "node",
+        "created_at",
+        "claimed_at",
+        "claimed_by",
+        "failed_at",
+        "error",
     )
+
+    @admin.display(description="node")
+    def node(self, message: TaskMessage) -> str:
+        return message.queue or "any"

@@ -32,7 +32,7 @@ from scheduler.runner.base import (
 )
 
 LOG_TAIL = 8192
-SLICE_S = 10.0
+SLICE_S = 5.0
 
 
 def collect(attempt_id: str) -> None:
@@ -46,7 +46,7 @@ def collect(attempt_id: str) -> None:
         if attempt.phase in (Phase.STARTING, Phase.RUNNING) and not _see_exit(attempt):
             return
         if attempt.phase == Phase.COLLECTING and not _gather(attempt):
-            enqueue("collect", attempt_id)
+            enqueue("collect", attempt_id, node=attempt.node)
             return
         if look(attempt) is not None:
             node_runner().remove(attempt.container_name)

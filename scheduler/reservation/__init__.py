@@ -16,7 +16,7 @@ from scheduler.reservation.holding import (
 from scheduler.reservation.line import load_lanes, request_of
 from scheduler.reservation.passes import one_pass, run_passes
 from scheduler.reservation.snapshots import SILENCE, load_snapshot
-from scheduler.reservation.waking import is_silent, tell_of_silence, wake
+from scheduler.reservation.waking import is_silent, safety_net, tell_of_silence, wake
 
 __all__ = [
     "BY",
@@ -37,6 +37,7 @@ __all__ = [
     "request_of",
     "reserve",
     "run_passes",
+    "safety_net",
     "tell_of_silence",
     "usage_of",
     "wake",

@@ -39,7 +39,7 @@ def reserve(job_id: str, placed: Placement, *, lane_key: str = "") -> Attempt:
                 )
             if lane_key:
                 _serve(lane_key)
-            enqueue("launch", str(attempt.pk))
+            enqueue("launch", str(attempt.pk), node=placed.node)
     except (IntegrityError, TransitionConflict) as error:
         raise ReservationLost(str(error)) from error
     return attempt

@@ -26,6 +26,7 @@ from scheduler.runner.base import (
     RunnerFault,
     boot_id,
 )
+from scheduler.runner.birth import born, fields
 
 # It waits for a word: had its launcher died before writing down the pid, the program
 # never starts. A TERM for the whole group must not keep it from writing the code.
@@ -112,7 +113,7 @@ class ProcessRunner:
 
     def _write_down(self, folder: Path, pid: int) -> None:
         part = folder / "pid.part"
-        part.write_text(json.dumps({"pid": pid, "born": _born(pid)}))
+        part.write_text(json.dumps({"pid": pid, "born": born(pid)}))
         part.replace(folder / "pid")
 
     def _one(self, name: str) -> Observation:
@@ -238,34 +239,15 @@ def _changed(path: Path) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
-def _fields(pid: int) -> list[str]:
-    """Of /proc/PID/stat, from the state on: the name before it may hold anything."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return text.rpartition(")")[2].split()
-
-
-def _born(pid: int) -> str:
-    """When the process started, in clock ticks of a boot; empty if it is gone or a
-    zombie. A pid is used again; a pid with its time of birth is not.
-    """
-    fields = _fields(pid)
-    if not fields or fields[0] == "Z":
-        return ""
-    return f"{fields[19]}@{boot_id()}"
-
-
 def _lives(leader: dict[str, Any]) -> bool:
     """Written down without a birth it was dead already, as whatever has its pid now."""
-    return bool(leader["born"]) and _born(leader["pid"]) == leader["born"]
+    return bool(leader["born"]) and born(leader["pid"]) == leader["born"]
 
 
 def _end_session(leader: dict[str, Any]) -> None:
     """Kill what is left of it, unless its number is another's by now."""
     same_boot = str(leader["born"]).endswith(f"@{boot_id()}")
-    if not same_boot or _born(leader["pid"]) not in ("", leader["born"]):
+    if not same_boot or born(leader["pid"]) not in ("", leader["born"]):
         return
     for pid in _session(leader["pid"]):
         with contextlib.suppress(ProcessLookupError):
@@ -274,5 +256,5 @@ def _end_session(leader: dict[str, Any]) -> None:
 
 def _session(leader: int) -> list[int]:
     pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
-    found = [(pid, _fields(pid)) for pid in pids]
-    return [pid for pid, fields in found if fields and int(fields[3]) == leader]
+    found = [(pid, fields(pid)) for pid in pids]
+    return [pid for pid, told in found if told and int(told[3]) == leader]

@@ -15,14 +15,14 @@ from django.db import Error, connections
 from django.utils import timezone
 
 from jobs import lifecycle, storage
-from jobs.models import Attempt, Job
-from jobs.status import Phase, Reason, Status
+from jobs.models import Attempt
+from jobs.status import Phase, Reason
 from scheduler.execution import BY
 from scheduler.inventory.base import Inventory
 from scheduler.models import OUT_OF_SERVICE, Node, NodeState
-from scheduler.queue import enqueue
+from scheduler.queue import enqueue, standing
 from scheduler.reconcile import Ask, Known, Task, leftovers, reconcile
-from scheduler.reservation import tell_of_silence, wake
+from scheduler.reservation import safety_net, tell_of_silence, wake
 from scheduler.runner.base import (
     ContainerState,
     Observation,
@@ -43,8 +43,8 @@ SYNC_EVERY_S = 30.0
 SAFETY_NET_S = 5.0
 SILENCE_S = 10.0
 SWEEP_EVERY_S = 600.0
-# What was asked for is asked again if it still stands after so long.
-ASK_AGAIN_S = 30.0
+# A task that is over and changed nothing is not asked for again at once.
+ASK_AGAIN_S = 2.0
 EVENTS_PAUSE_S = 1.0
 
 
@@ -81,6 +81,7 @@ class Supervisor:
         self._killed: set[str] = set()
         # By a clock that nobody sets: one set back would make it wait for hours.
         self._asked: dict[Ask, float] = {}
+        self._standing: set[tuple[str, ...]] = set()
         self._due: dict[str, float] = {}
         self.is_stopping = False
 
@@ -131,8 +132,10 @@ class Supervisor:
             storage.sweep()
         if self._is_due("silence", SILENCE_S):
             tell_of_silence()
-        if changed or (self._is_due("schedule", SAFETY_NET_S) and self._has_queue()):
+        if changed:
             wake()
+        elif self._is_due("schedule", SAFETY_NET_S):
+            safety_net()
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now = monotonic()
@@ -140,9 +143,6 @@ class Supervisor:
             return False
         self._due[what] = now + every_s
         return True
-
-    def _has_queue(self) -> bool:
-        return Job.objects.filter(status=Status.QUEUED).exists()
 
     def _beat(self, state: NodeState, report: str = "") -> bool:
         """Write the heartbeat; True if the node became ready or ceased to be."""
@@ -175,6 +175,10 @@ class Supervisor:
         attempts = {str(attempt.pk): attempt for attempt in live}
         self._follow(live, found)
         asks = reconcile(timezone.now(), map(known, live), found)
+        self._standing = standing(self._node.name)
+        self._asked = {
+            ask: at for ask, at in self._asked.items() if monotonic() - at < ASK_AGAIN_S
+        }
         for ask in asks:
             if ask.task is Task.EXPIRE:
                 lifecycle.request_stop(
@@ -184,9 +188,6 @@ class Supervisor:
             else:
                 self._ask(ask)
         self._sweep(live, found)
-        self._asked = {
-            ask: at for ask, at in self._asked.items() if monotonic() - at < ASK_AGAIN_S
-        }
 
     def _follow(self, live: list[Attempt], found: list[Observation]) -> None:
         running = {o.name for o in found if o.state is ContainerState.RUNNING}
@@ -196,8 +197,10 @@ class Supervisor:
         self._followers.forget_but(running)
 
     def _ask(self, ask: Ask) -> None:
-        if ask not in self._asked:
-            enqueue(ask.task, ask.attempt_id)
+        """Unless it stands: asked for and not begun, or at work."""
+        is_standing = (ask.task, ask.attempt_id) in self._standing
+        if not is_standing and ask not in self._asked:
+            enqueue(ask.task, ask.attempt_id, node=self._node.name)
             self._asked[ask] = monotonic()
 
     def _sweep(self, live: list[Attempt], found: list[Observation]) -> None:
@@ -250,7 +253,6 @@ def known(attempt: Attempt) -> Known:
         attempt_id=str(attempt.pk),
         name=attempt.container_name,
         phase=Phase(attempt.phase),
-        reserved_at=attempt.created_at,
         started_at=attempt.started_at,
         timeout=timedelta(seconds=attempt.job.timeout_s),
         grace=timedelta(seconds=attempt.job.grace_s),

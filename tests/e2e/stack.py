@@ -38,6 +38,9 @@ def until(
 class Stack:
     """`env` is added to the environment of every process."""
 
+    # What every command of the product is run by; it must become that command.
+    prefix: tuple[str, ...] = ()
+
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder
         self.data = folder / "data"
@@ -64,7 +67,7 @@ class Stack:
 
     def manage(self, *arguments: str) -> str:
         done = subprocess.run(
-            [*MANAGE, *arguments],
+            [*self.prefix, *MANAGE, *arguments],
             env=self.env,
             check=False,
             capture_output=True,
@@ -79,7 +82,25 @@ class Stack:
 
     def start(self, *names: str, env: dict[str, str] | None = None) -> None:
         """A name with a number, such as cluster-2, is one more of its kind."""
-        commands = {
+        for name in names or ("web", "cluster", "supervisor"):
+            self.spawn(name, env)
+        if "web" in self._processes:
+            until(self._answers, "the web server")
+
+    def spawn(self, name: str, env: dict[str, str] | None = None) -> None:
+        """Start one process, and do not wait until it serves."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [*self.prefix, *self.command(name.partition("-")[0])],
+                env={**self.env, **(env or {})},
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def command(self, kind: str) -> list[str]:
+        return {
             "web": [
                 *(sys.executable, "-m", "gunicorn", "gpujobs.wsgi", "-k", "gthread"),
                 *("--threads", "8", "-b", f"127.0.0.1:{self.port}"),
@@ -87,19 +108,7 @@ class Stack:
             ],
             "cluster": [*MANAGE, "cluster"],
             "supervisor": [*MANAGE, "supervise"],
-        }
-        for name in names or tuple(commands):
-            with (self.folder / f"{name}.log").open("ab") as log:
-                self._processes[name] = subprocess.Popen(
-                    commands[name.partition("-")[0]],
-                    env={**self.env, **(env or {})},
-                    cwd=ROOT,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-        if "web" in self._processes:
-            until(self._answers, "the web server")
+        }[kind]
 
     def _answers(self) -> bool:
         with contextlib.suppress(requests.ConnectionError):
@@ -116,6 +125,9 @@ class Stack:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 raise AssertionError(f"{name} did not end: {self.story()}") from None
+
+    def pid(self, name: str) -> int:
+        return self._processes[name].pid
 
     def kill(self, *names: str) -> None:
         """kill -9 of all its processes, as a crash."""

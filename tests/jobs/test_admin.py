@@ -53,6 +53,8 @@ def test_every_model_is_in_the_admin() -> None:
     [
         "django_q.Schedule",
         "django_q.OrmQ",
+        "django_q.Success",
+        "django_q.Failure",
         "token_blacklist.OutstandingToken",
         "token_blacklist.BlacklistedToken",
     ],

@@ -3,12 +3,19 @@
 import itertools
 from typing import Any
 
-from django.apps import apps
 from django.utils import timezone
 
 from jobs.models import Attempt, Job
 from scheduler import placement, reservation
-from scheduler.models import GPU, Allocation, ImageState, Node, NodeImage, NodeState
+from scheduler.models import (
+    GPU,
+    Allocation,
+    ImageState,
+    Node,
+    NodeImage,
+    NodeState,
+    TaskMessage,
+)
 from tests.factories import IMAGE, make_job
 
 GB = 1024
@@ -65,8 +72,8 @@ def place(job: Job) -> Attempt:
 
 def asked(name: str) -> list[tuple[str, ...]]:
     """The arguments of each task of that name that waits for the cluster."""
-    tasks = [row.task for row in apps.get_model("django_q.OrmQ").objects.order_by("id")]
-    return [t["args"] for t in tasks if t["func"] == f"scheduler.tasks.{name}"]
+    rows = TaskMessage.objects.filter(function=name, claimed_at=None)
+    return [tuple(row.arguments) for row in rows]
 
 
 def holds(attempt: Attempt) -> bool:

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     (folder / "spec.json").write_text(json.dumps({"nonce": "n"}))
     (folder / "output").touch()
     (folder / "exit").touch()
-    born = process._born(os.getpid())
+    born = process.born(os.getpid())
     (folder / "pid").write_text(json.dumps({"pid": os.getpid(), "born": born}))
     return folder
 

@@ -27,12 +27,11 @@ RUNNING = Known(
     attempt_id="a",
     name="gpujob-a-1",
     phase=Phase.RUNNING,
-    reserved_at=AGO,
     started_at=AGO,
     timeout=timedelta(hours=1),
     grace=timedelta(seconds=10),
 )
-STARTING = replace(RUNNING, phase=Phase.STARTING, started_at=None, reserved_at=NOW)
+STARTING = replace(RUNNING, phase=Phase.STARTING, started_at=None)
 STOPPING = replace(RUNNING, stop_wanted=True)
 
 
@@ -45,21 +44,9 @@ CREATED, UP, EXITED = map(
 )
 
 TABLE = [
-    ("its launch was asked for when it was placed: give it time", STARTING, None, None),
-    (
-        "its launch was lost: ask again",
-        replace(STARTING, reserved_at=AGO),
-        None,
-        Task.LAUNCH,
-    ),
+    ("whether its launch stands is the queue's to know", STARTING, None, Task.LAUNCH),
     ("its launcher died after the start: adopt it", STARTING, UP, Task.LAUNCH),
-    ("it is just being made", STARTING, CREATED, None),
-    (
-        "made and never started: launch looks into it",
-        replace(STARTING, reserved_at=AGO),
-        CREATED,
-        Task.LAUNCH,
-    ),
+    ("made and not started: launch looks into it", STARTING, CREATED, Task.LAUNCH),
     ("it ended before its row said running", STARTING, EXITED, Task.COLLECT),
     (
         "cancelled before its launch: launch ends it",
@@ -106,12 +93,6 @@ TABLE = [
         replace(STOPPING, stop_sent_at=NOW + timedelta(hours=1)),
         UP,
         Task.STOP,
-    ),
-    (
-        "the clock was set back after it was placed: ask again all the same",
-        replace(STARTING, reserved_at=NOW + timedelta(hours=1)),
-        None,
-        Task.LAUNCH,
     ),
     ("stopped, and it exited", STOPPING, EXITED, Task.COLLECT),
     (

@@ -1,12 +1,28 @@
+import signal
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
-from scheduler.queue import run_cluster
+from scheduler.queue.cluster import run_cluster
+from scheduler.watchdog import Watchdog
 
 
 class Command(BaseCommand):
-    help = "Run the tasks of this host. Ends on SIGTERM, after the tasks at work."
+    help = "Run the tasks of this host, and watch that they are run. Ends on SIGTERM."
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        run_cluster()
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--beat",
+            type=int,
+            metavar="FD",
+            help="be the cluster itself and tell its watchdog by this descriptor",
+        )
+
+    def handle(self, *args: Any, beat: int | None, **options: Any) -> None:
+        if beat is not None:
+            run_cluster(beat)
+            return
+        watchdog = Watchdog()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: watchdog.stop())
+        watchdog.run()

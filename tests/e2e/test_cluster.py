@@ -1,0 +1,118 @@
+"""The cluster and its watchdog, as real processes that are killed in every part."""
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.runner.birth import born, fields
+from tests.e2e.stack import Stack, until
+
+# Nobody's: the task looks, finds no row, and is over.
+ASK = "from scheduler.queue import enqueue; enqueue('launch', '{}', node='gauss')"
+LEFT = "from scheduler.models import TaskMessage as T; print(T.objects.count())"
+WORKERS = 4
+
+
+class Tree:
+    """The processes of one cluster, by their place: they have no other names."""
+
+    def __init__(self, watchdog: int) -> None:
+        self.watchdog = watchdog
+        [self.main] = until(lambda: children(watchdog), "the cluster")
+        [self.sentinel] = until(lambda: children(self.main), "its sentinel")
+        self.parts = until(self._whole, "its workers, monitor and pusher")
+
+    def _whole(self) -> list[int] | None:
+        found = children(self.sentinel)
+        return found if len(found) == WORKERS + 2 else None
+
+    @property
+    def workers(self) -> list[int]:
+        return self.parts[:WORKERS]
+
+    @property
+    def monitor(self) -> int:
+        return self.parts[WORKERS]
+
+    @property
+    def pusher(self) -> int:
+        return self.parts[WORKERS + 1]
+
+    @property
+    def all(self) -> list[int]:
+        return [self.main, self.sentinel, *self.parts]
+
+
+def children(pid: int) -> list[int]:
+    pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+    return sorted(p for p in pids if (told := fields(p)) and int(told[1]) == pid)
+
+
+def is_gone(pids: list[int]) -> bool:
+    return not any(born(pid) for pid in pids)
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    stack = Stack(tmp_path / "stack", {})
+    try:
+        stack.start("cluster")
+        yield stack
+    finally:
+        stack.destroy()
+
+
+@pytest.fixture
+def tree(stack: Stack) -> Tree:
+    tree = Tree(stack.pid("cluster"))
+    works(stack)
+    return tree
+
+
+def works(stack: Stack) -> None:
+    """A task that is asked for now is done."""
+    stack.shell(ASK.format(uuid.uuid4()))
+    until(lambda: stack.shell(LEFT).strip() == "0", "the task to be done")
+
+
+@pytest.mark.parametrize("part", ["main", "sentinel", "pusher", "monitor"])
+def test_killed_in_any_part_it_goes_on(stack: Stack, tree: Tree, part: str) -> None:
+    os.kill(getattr(tree, part), signal.SIGKILL)
+    works(stack)
+
+
+def test_a_worker_that_takes_the_lock_of_the_queue_with_it_silences_nothing(
+    stack: Stack, tree: Tree
+) -> None:
+    """One of them waits at the queue, with its lock; the others for the lock."""
+    for worker in tree.workers:
+        os.kill(worker, signal.SIGKILL)
+    works(stack)
+
+
+def test_nothing_of_it_outlives_its_watchdog(stack: Stack, tree: Tree) -> None:
+    os.kill(tree.watchdog, signal.SIGKILL)
+    until(lambda: is_gone(tree.all), "every process to end", 10)
+
+
+def test_nothing_of_a_cluster_outlives_its_first_process(
+    stack: Stack, tree: Tree
+) -> None:
+    os.kill(tree.main, signal.SIGKILL)
+    until(lambda: is_gone(tree.all), "every process to end", 10)
+    works(stack)
+
+
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_it_ends_when_it_is_told_also_when_it_can_not_hear(
+    stack: Stack, tree: Tree, is_deaf: bool
+) -> None:
+    if is_deaf:
+        for worker in tree.workers:
+            os.kill(worker, signal.SIGKILL)
+    os.kill(tree.watchdog, signal.SIGTERM)
+    until(lambda: is_gone([tree.watchdog, *tree.all]), "every process to end", 20)

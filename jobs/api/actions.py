@@ -11,6 +11,7 @@ from rest_framework.viewsets import GenericViewSet
 from jobs import lifecycle
 from jobs.api.filters import flag, refuse_unknown
 from jobs.api.serializers import JobSerializer
+from jobs.failpoints import failpoint
 from jobs.models import Job, User
 
 ARRAY = OpenApiParameter(
@@ -40,7 +41,9 @@ class JobActions(GenericViewSet[Job]):
     @extend_schema(request=None, parameters=[ARRAY], responses=JobSerializer)
     def cancel(self, request: Request, pk: str) -> Response:
         """Ends a queued job at once; asks a starting or running one to stop."""
-        return self._act(lifecycle.request_cancel)
+        answer = self._act(lifecycle.request_cancel)
+        failpoint("cancel.committed")
+        return answer
 
     @extend_schema(request=None, parameters=[ARRAY], responses=JobSerializer)
     def hold(self, request: Request, pk: str) -> Response:

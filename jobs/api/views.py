@@ -33,6 +33,7 @@ from jobs.api.serializers import (
     ResultSerializer,
 )
 from jobs.exceptions import OverQuota
+from jobs.failpoints import failpoint
 from jobs.models import Job
 from jobs.spec.placing import TERMS
 
@@ -118,6 +119,7 @@ class JobViewSet(JobActions):
         """Queues a job; of an array all tasks, and answers with the first."""
         refuse_unknown(request, set(self.create_parameters))
         job, is_new = self._submit_once(self.read_spec(), _idempotency_key(request))
+        failpoint("submit.committed")
         response = self._answer(job, 201 if is_new else 200)
         response["Location"] = reverse("api-job", [job.pk], request=request)
         return response

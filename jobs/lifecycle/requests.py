@@ -7,6 +7,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from jobs.exceptions import TransitionConflict
+from jobs.failpoints import failpoint
 from jobs.lifecycle.moves import announce_queued, end_job, lock, note
 from jobs.models import Attempt, Job, User
 from jobs.status import Reason, Status
@@ -37,6 +38,7 @@ def request_cancel(job: Job, *, by: User) -> Job:
     note(job, "cancel_requested", by=by)
     for attempt in job.attempts.live():
         _wish(attempt, reason, now)
+    failpoint("cancel.written")
     job.refresh_from_db()
     return job
 

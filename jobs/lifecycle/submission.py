@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from jobs.exceptions import OverQuota
+from jobs.failpoints import failpoint
 from jobs.lifecycle.dependencies import check_parents
 from jobs.lifecycle.moves import announce_queued, note_each
 from jobs.models import Job, JobDependency, Quota, User
@@ -59,6 +60,7 @@ def submit(
     # A later release would hide that it was asked for; the story keeps it.
     note_each(jobs, Status.QUEUED, by=by, **asked, **({"hold": True} if hold else {}))
     announce_queued()
+    failpoint("submit.written")
     return first
 
 

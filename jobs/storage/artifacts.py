@@ -13,6 +13,7 @@ from typing import BinaryIO
 from django.conf import settings
 
 from jobs.exceptions import GpuJobsError
+from jobs.failpoints import failpoint
 from jobs.models import Artifact, Attempt
 
 MAX_FILES = 10_000
@@ -39,8 +40,10 @@ def take_in(folder: Path, attempt: Attempt, *, within_s: float) -> bool:
     _share_with_group(store.parent, store)
     _check_cap(folder, store)
     _add_rows(attempt, [path for path, _, _ in _regular_files(folder)], store)
+    failpoint("collect.artifacts_listed")
     for path, name, fd in _regular_files(folder):
         _move(name, fd, store / _stored_name(path))
+    failpoint("collect.artifacts_moved")
     return _register_all(attempt, until)
 
 

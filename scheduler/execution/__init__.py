@@ -6,7 +6,7 @@ transaction.
 """
 
 from scheduler.execution.collecting import collect
-from scheduler.execution.ground import BY, attempt_lock, node_runner
+from scheduler.execution.ground import BY, attempt_lock, is_at_work, node_runner
 from scheduler.execution.launching import launch, launch_spec
 from scheduler.execution.stopping import stop
 
@@ -14,6 +14,7 @@ __all__ = [
     "BY",
     "attempt_lock",
     "collect",
+    "is_at_work",
     "launch",
     "launch_spec",
     "node_runner",

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import Avg
 
 from jobs import lifecycle, storage
+from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Phase, Reason
 from scheduler import ending
@@ -48,13 +49,17 @@ def collect(attempt_id: str) -> None:
         if attempt.phase == Phase.COLLECTING and not _gather(attempt):
             enqueue("collect", attempt_id, node=attempt.node)
             return
+        failpoint("collect.recorded")
         if look(attempt) is not None:
             node_runner().remove(attempt.container_name)
+        failpoint("collect.removed")
         wipe(attempt)
+        failpoint("collect.wiped")
         if attempt.is_live:
             reason, text = attempt.evidence["reason"], attempt.evidence["text"]
             usage = usage_of(attempt)
             lifecycle.finish(attempt, Reason(reason), text, usage=usage, by=BY)
+            failpoint("collect.judged")
             # A job without a GPU kept its CPU until now.
             wake()
 
@@ -68,10 +73,13 @@ def _see_exit(attempt: Attempt) -> bool:
         if found is None or found.state is ContainerState.CREATED:
             return False  # launch looks into it
         mark_running(attempt, found)
+    failpoint("collect.exit_seen")
     with transaction.atomic():
         exited_at = found.finished_at if found else None
         lifecycle.see_exit(attempt, exited_at=exited_at, by=BY)
         release(attempt)
+        failpoint("collect.release_written")
+    failpoint("collect.released")
     wake()
     return True
 
@@ -83,6 +91,7 @@ def _gather(attempt: Attempt) -> bool:
     log = settings.DATA_ROOT / attempt.log_path
     if not attempt.artifacts.exists():  # else a slice before this one completed it
         _complete_log(attempt, log, found)
+        failpoint("collect.log_closed")
     ended = ending.judge(found, _known(attempt, log))
     if ended.reason is Reason.COMPLETED:
         try:
@@ -91,6 +100,7 @@ def _gather(attempt: Attempt) -> bool:
                 return False
         except storage.ArtifactCap as cap:
             ended = replace(ended, reason=Reason.ARTIFACT_CAP, text=str(cap))
+    failpoint("collect.artifacts_taken")
     lifecycle.record_evidence(
         attempt,
         exit_code=ended.exit_code,

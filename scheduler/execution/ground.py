@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -54,13 +55,23 @@ def attempt_lock(attempt_id: str) -> Iterator[bool]:
     The kernel frees the lock when its holder dies. The files are few and stay:
     removing one that is waited for would let two in.
     """
-    folder = settings.RUN_ROOT / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + LOCK_PATIENCE_S
-    with (folder / f"{uuid.UUID(attempt_id).int % LOCKS:03x}").open("w") as file:
+    with _lock_file(attempt_id) as file:
         while not (held := _try_lock(file.fileno())) and time.monotonic() < until:
             time.sleep(0.05)
         yield held
+
+
+def is_at_work(attempt_id: str) -> bool:
+    """Whether a verb on the attempt is under way, here and now."""
+    with _lock_file(attempt_id) as file:
+        return not _try_lock(file.fileno())
+
+
+def _lock_file(attempt_id: str) -> IO[str]:
+    folder = settings.RUN_ROOT / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / f"{uuid.UUID(attempt_id).int % LOCKS:03x}").open("w")
 
 
 def _try_lock(fd: int) -> bool:

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from jobs import lifecycle, storage
+from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Phase, Reason
 from scheduler import ending, hostpolicy
@@ -66,6 +67,7 @@ def _remove(attempt: Attempt) -> bool:
     """Whether it is seen to be gone: a removal that is under way is no evidence yet,
     and launch is asked for again."""
     node_runner().remove(attempt.container_name)
+    failpoint("launch.removed")
     return look(attempt) is None
 
 
@@ -79,6 +81,7 @@ def mark_running(attempt: Attempt, found: Observation) -> None:
         started_at=found.started_at,
         by=BY,
     )
+    failpoint("launch.running")
 
 
 def _create(attempt: Attempt) -> None:
@@ -86,14 +89,17 @@ def _create(attempt: Attempt) -> None:
     if refusal:
         _end_unstarted(attempt, Reason.POLICY_DENIED, refusal)
         return
+    failpoint("launch.begun")
     spec = launch_spec(attempt)
     _make_folders(spec)
     storage.open_log(attempt)
+    failpoint("launch.prepared")
     try:
         found = node_runner().launch(spec)
     except RunnerFault as fault:
         _after_fault(attempt, fault)
         return
+    failpoint("launch.launched")
     if found.nonce == attempt.nonce:
         _settle(attempt, found)
     else:
@@ -125,10 +131,13 @@ def _after_fault(attempt: Attempt, fault: RunnerFault) -> None:
 
 def _end_unstarted(attempt: Attempt, reason: Reason, text: str) -> None:
     wipe(attempt)
+    failpoint("launch.wiped")
     with transaction.atomic():
         release(attempt)
         usage = usage_of(attempt)
         lifecycle.finish(attempt, reason, text, usage=usage, by=BY)
+        failpoint("launch.ended_unstarted")
+    failpoint("launch.committed_unstarted")
     wake()
 
 

@@ -2,6 +2,7 @@
 
 from django.utils import timezone
 
+from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Phase
 from scheduler.execution.ground import attempt_lock, look, node_runner, read
@@ -17,9 +18,11 @@ def stop(attempt_id: str) -> None:
         sent = attempt.stop_sent_at
         if sent is None:
             Attempt.objects.filter(pk=attempt.pk).update(stop_sent_at=now)
+            failpoint("stop.written")
         force = not grace_s or (
             # Either way: a clock set back must not spare it for hours.
             sent is not None and abs((now - sent).total_seconds()) >= grace_s
         )
         if (sent is None or force) and look(attempt) is not None:
             node_runner().stop(attempt.container_name, force=force)
+            failpoint("stop.forced" if force else "stop.sent")

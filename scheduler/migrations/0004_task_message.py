@@ -18,6 +18,11 @@ class Migration(migrations.Migration):
             model_name="passlease",
             name="asked_at",
         ),
+        migrations.AlterField(
+            model_name="passlease",
+            name="holder",
+            field=models.CharField(blank=True, max_length=160),
+        ),
         migrations.CreateModel(
             name="TaskMessage",
             fields=[

@@ -108,7 +108,7 @@ class PassLease(models.Model):
 
     wakes = models.BigIntegerField(default=0)
     served = models.BigIntegerField(default=0)
-    holder = models.CharField(max_length=32, blank=True)
+    holder = models.CharField(max_length=160, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     # When the first wake came that is not served yet: silence is counted from here.
     woken_at = models.DateTimeField(null=True, blank=True)

@@ -17,8 +17,8 @@ from scheduler.queue import beat
 TASKS = ("schedule", "launch", "stop", "collect")
 CHANNEL = "gpujobs_tasks"
 
-# A task that was claimed has so long to be done, before it is asked for again.
-PATIENCE = timedelta(seconds=30)
+# What was claimed has so long to be begun: a worker may die with it in its hand.
+PATIENCE = timedelta(seconds=2)
 KEEP_CLAIMED = timedelta(days=1)
 KEEP_FAILED = timedelta(days=7)
 
@@ -105,7 +105,7 @@ def fail(message_id: int, error: str) -> None:
 
 
 def standing(node: str) -> set[tuple[str, ...]]:
-    """What this node was asked for and may still be doing: (function, *ids)."""
+    """What this node was asked for and may not have begun: (function, *ids)."""
     now = timezone.now()
     # Either way: a clock that was set back must not make a dead one stand for hours.
     recent = Q(claimed_at__range=(now - PATIENCE, now + PATIENCE))

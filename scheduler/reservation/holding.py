@@ -6,6 +6,7 @@ from django.utils import timezone
 
 from jobs import lifecycle
 from jobs.exceptions import GpuJobsError, TransitionConflict
+from jobs.failpoints import failpoint
 from jobs.models import Attempt, Job
 from scheduler.models import Allocation
 from scheduler.models import Lane as LaneRow
@@ -39,9 +40,11 @@ def reserve(job_id: str, placed: Placement, *, lane_key: str = "") -> Attempt:
                 )
             if lane_key:
                 _serve(lane_key)
+            failpoint("reserve.written")
             enqueue("launch", str(attempt.pk), node=placed.node)
     except (IntegrityError, TransitionConflict) as error:
         raise ReservationLost(str(error)) from error
+    failpoint("reserve.committed")
     return attempt
 
 

@@ -1,5 +1,6 @@
 """Asking for a pass, one pass at a time, and noticing that none is made."""
 
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from jobs import lifecycle
 from jobs.models import Job
 from jobs.status import Status, WaitReason
 from scheduler.models import PassLease
-from scheduler.queue import enqueue
+from scheduler.queue import beat, enqueue
 from scheduler.reservation.snapshots import SILENCE
 
 LEASE = timedelta(seconds=30)
@@ -50,7 +51,8 @@ def safety_net() -> None:
 @contextmanager
 def the_only_pass() -> Iterator[int | None]:
     """The number of wakes to serve, or None where another process is at it."""
-    holder = secrets.token_hex(8)
+    # By the process, so that the lease of a dead one is known as such.
+    holder = f"{beat.identity(os.getpid())}#{secrets.token_hex(8)}"
     with _advisory_lock() as is_alone:
         wakes = _take_lease(holder) if is_alone else None
         if wakes is None:
@@ -85,11 +87,23 @@ def _take_lease(holder: str) -> int | None:
     now = timezone.now()
     # A lease longer than any is of a clock that was set back since.
     over = Q(expires_at__lt=now) | Q(expires_at__gt=now + 2 * LEASE)
-    free = Q(holder="") | over
+    free = Q(holder="") | over | _of_the_dead()
     mine = PassLease.objects.filter(free, id=1, wakes__gt=F("served"))
     if mine.update(holder=holder, expires_at=now + LEASE) != 1:
         return None
     return PassLease.objects.values_list("wakes", flat=True).get(id=1)
+
+
+def _of_the_dead() -> Q:
+    """Leases that nobody will give back. On PostgreSQL that is any: whoever came here
+    has the lock that a pass under way would have. SQLite serves one machine, whose
+    processes can be looked for."""
+    if connection.vendor == "postgresql":
+        return ~Q(holder="")
+    holder = PassLease.objects.values_list("holder", flat=True).filter(id=1).first()
+    if not holder or beat.lives(holder.partition("#")[0]):
+        return Q(holder="")
+    return Q(holder=holder)
 
 
 SILENCE_TEXT = (

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from jobs import lifecycle
 from jobs.exceptions import TransitionConflict
+from jobs.failpoints import failpoint
 from jobs.models import Job
 from jobs.models.job import JobQuerySet
 from jobs.status import Reason
@@ -123,6 +124,7 @@ class Images:
 
     def _begin(self, image: str) -> None:
         self._write(image, ImageState.PULLING, text="pulling")
+        failpoint("pull.begun")
         self._seen.pop(image, None)
         self._told.pop(image, None)
         threading.Thread(target=self._pull, args=[image], daemon=True).start()
@@ -159,6 +161,7 @@ class Images:
         changed = False
         while not self._pulled.empty():
             image, outcome = self._pulled.get()
+            failpoint("pull.over")
             self._pulling.discard(image)
             self._limited.discard(image)
             self._full.pop(image, None)

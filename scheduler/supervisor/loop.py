@@ -15,9 +15,10 @@ from django.db import Error, connections
 from django.utils import timezone
 
 from jobs import lifecycle, storage
+from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Phase, Reason
-from scheduler.execution import BY
+from scheduler.execution import BY, is_at_work
 from scheduler.inventory.base import Inventory
 from scheduler.models import OUT_OF_SERVICE, Node, NodeState
 from scheduler.queue import enqueue, standing
@@ -184,6 +185,7 @@ class Supervisor:
                 lifecycle.request_stop(
                     attempts[ask.attempt_id], Reason.TIMED_OUT, by=BY
                 )
+                failpoint("expire.written")
                 self.wake()
             else:
                 self._ask(ask)
@@ -198,8 +200,9 @@ class Supervisor:
 
     def _ask(self, ask: Ask) -> None:
         """Unless it stands: asked for and not begun, or at work."""
-        is_standing = (ask.task, ask.attempt_id) in self._standing
-        if not is_standing and ask not in self._asked:
+        if ask in self._asked or (ask.task, ask.attempt_id) in self._standing:
+            return
+        if not is_at_work(ask.attempt_id):
             enqueue(ask.task, ask.attempt_id, node=self._node.name)
             self._asked[ask] = monotonic()
 

@@ -126,6 +126,11 @@ class Stack:
                 process.wait()
                 raise AssertionError(f"{name} did not end: {self.story()}") from None
 
+    def revive(self, name: str) -> None:
+        """Once it died, start it anew, as an init system would."""
+        self._processes[name].wait(PATIENCE_S)
+        self.start(name)
+
     def pid(self, name: str) -> int:
         return self._processes[name].pid
 
@@ -174,8 +179,11 @@ class Person:
     def get(self, path: str, **params: Any) -> requests.Response:
         return self._session.get(self._url + path, params=params, timeout=60)
 
-    def post(self, path: str, body: Any = None) -> requests.Response:
-        return self._session.post(self._url + path, json=body, timeout=60)
+    def post(
+        self, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> requests.Response:
+        url = self._url + path
+        return self._session.post(url, json=body, headers=headers, timeout=60)
 
     def delete(self, path: str) -> requests.Response:
         return self._session.delete(self._url + path, timeout=60)

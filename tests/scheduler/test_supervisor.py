@@ -18,7 +18,7 @@ from django.utils import timezone
 from jobs import lifecycle
 from jobs.models import Attempt, AuditRecord, Job, JobEvent
 from jobs.status import Reason
-from scheduler.execution import collect, launch, launch_spec
+from scheduler.execution import attempt_lock, collect, launch, launch_spec
 from scheduler.inventory.base import InventoryFault, InventoryUnavailable
 from scheduler.inventory.simulated import SimulatedInventory
 from scheduler.models import GPU, GpuState, Node, NodeState, PassLease, TaskMessage
@@ -240,19 +240,24 @@ class TestAsking:
         supervisor.turn()
         assert asked("launch") == [ids(attempt)]
 
-    def test_one_that_is_at_work_is_not(
-        self, supervisor: Supervisor, clock: Clock
-    ) -> None:
+    def test_one_that_was_just_claimed_is_not(self, supervisor: Supervisor) -> None:
         make_reserved()
         begin_all()
-        clock.now_s += 3
         supervisor.turn()
         assert asked("launch") == []
 
-    def test_one_that_is_at_work_for_too_long_is(self, supervisor: Supervisor) -> None:
+    def test_nor_one_that_is_at_work_however_long(self, supervisor: Supervisor) -> None:
         attempt = make_reserved()
         begin_all()
-        with time_machine.travel(timezone.now() + timedelta(seconds=31)):
+        later = timezone.now() + timedelta(seconds=30)
+        with attempt_lock(str(attempt.pk)), time_machine.travel(later):
+            supervisor.turn()
+        assert asked("launch") == []
+
+    def test_one_whose_worker_died_is(self, supervisor: Supervisor) -> None:
+        attempt = make_reserved()
+        begin_all()
+        with time_machine.travel(timezone.now() + timedelta(seconds=3)):
             supervisor.turn()
         assert asked("launch") == [ids(attempt)]
 

@@ -14,6 +14,7 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from urllib3.exceptions import HTTPError
 
+from jobs.failpoints import failpoint
 from jobs.status import Reason
 from scheduler.runner.base import (
     ContainerState,
@@ -79,10 +80,12 @@ class DockerRunner:
             container = self._client.containers.create(**arguments)
         except FAILURES as error:
             return self._found_or_fault(spec.name, error)
+        failpoint("launch.created")
         try:
             container.start()
         except FAILURES as error:
             raise self._start_fault(spec.name, error) from error
+        failpoint("launch.started")
         return self._one(spec.name)
 
     def _found_or_fault(self, name: str, error: Exception) -> Observation:

@@ -1,8 +1,11 @@
+import os
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import time_machine
+from django.db import connections
 from django.db.models import F
 from django.utils import timezone
 
@@ -21,8 +24,9 @@ from scheduler.models import (
     TaskMessage,
 )
 from scheduler.placement import passing
-from scheduler.queue import claim
+from scheduler.queue import beat, claim
 from scheduler.reservation import passes, release, run_passes, wake
+from scheduler.reservation.waking import the_only_pass
 from tests.factories import finish, make_job, make_user
 from tests.scheduler.factories import GB, asked
 
@@ -73,20 +77,43 @@ class TestPasses:
         run_passes()
         assert len(made) == 2
 
+    @pytest.mark.django_db(transaction=True)
     def test_another_process_at_it_is_left_alone(self, gpus: list[GPU]) -> None:
         make_job()
         wake()
-        PassLease.objects.update(
-            holder="other", expires_at=timezone.now() + timedelta(seconds=9)
-        )
-        assert run_passes() == 0
+        at_it, done = threading.Event(), threading.Event()
 
-    def test_the_lease_of_a_dead_process_runs_out(self, gpus: list[GPU]) -> None:
+        def pass_slowly() -> None:
+            try:
+                with the_only_pass():
+                    at_it.set()
+                    done.wait(60)
+            finally:
+                connections.close_all()
+
+        other = threading.Thread(target=pass_slowly)
+        other.start()
+        assert at_it.wait(60)
+        assert run_passes() == 0
+        done.set()
+        other.join()
+
+    def test_the_lease_of_a_dead_process_is_over_at_once(self, gpus: list[GPU]) -> None:
         make_job()
         wake()
-        PassLease.objects.update(
-            holder="dead", expires_at=timezone.now() - timedelta(seconds=1)
-        )
+        soon = timezone.now() + timedelta(seconds=9)
+        dead = "4194999/1@another-boot#1"
+        PassLease.objects.update(holder=dead, expires_at=soon)
+        assert run_passes() == 1
+
+    def test_that_of_a_process_that_stands_still_runs_out(
+        self, gpus: list[GPU]
+    ) -> None:
+        make_job()
+        wake()
+        me = f"{beat.identity(os.getpid())}#1"
+        over = timezone.now() - timedelta(seconds=1)
+        PassLease.objects.update(holder=me, expires_at=over)
         assert run_passes() == 1
 
     def test_so_does_that_of_one_that_died_before_the_clock_was_set_back(
@@ -95,7 +122,8 @@ class TestPasses:
         make_job()
         wake()
         PassLease.objects.update(
-            holder="dead", expires_at=timezone.now() + timedelta(hours=1)
+            holder=f"{beat.identity(os.getpid())}#1",
+            expires_at=timezone.now() + timedelta(hours=1),
         )
         assert run_passes() == 1
 

@@ -158,6 +158,9 @@ _BY_FAULT: dict[Fault, tuple[Reason, ...]] = {
 }
 _FAULTS = {reason: fault for fault, group in _BY_FAULT.items() for reason in group}
 
+# A node's own trouble, of which no job can be the cause: it burns no attempt.
+NODE_FAULTS = (Reason.DISK_FULL, Reason.DAEMON_FAULT)
+
 # The endings that are ordered before they happen: a stop wish carries one of them.
 STOP_REASONS = (
     Reason.CANCELLED_BY_USER,

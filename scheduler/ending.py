@@ -28,7 +28,10 @@ class Known:
     stop_requested_at: datetime | None = None
     # The daemon was seen to kill it although no wish stood.
     kill_seen: bool = False
+    # The node restarted between its start and the first look that found it ended.
     boot_changed: bool = False
+    # One of its GPUs vanished while it had it.
+    gpu_lost: bool = False
     # The last of its log: text is a hint, never the sole proof of anything.
     log_tail: str = ""
 
@@ -49,6 +52,7 @@ def judge(found: Observation | None, known: Known) -> Ending:
         "oom_killed": bool(found and found.oom_killed),
         "kill_seen": known.kill_seen,
         "boot_changed": known.boot_changed,
+        "gpu_lost": known.gpu_lost,
         "daemon_error": found.error if found else "",
     }
     return Ending(reason=reason, text=text, exit_code=exit_code, evidence=evidence)
@@ -79,8 +83,10 @@ def _seen(found: Observation | None, known: Known) -> tuple[Reason, str]:
         return Reason.CONTAINER_GONE, "Its container is gone: somebody removed it."
     if found.state is ContainerState.CREATED:
         return _never_started(found)
-    if known.boot_changed and found.exit_code == 255:
-        return Reason.NODE_LOST, "The node restarted while it ran."
+    if known.boot_changed:
+        # Also with exit code 0: a program may trap the TERM of a shutdown.
+        text = "The node restarted, and nobody saw it end before."
+        return Reason.NODE_LOST, text
     if known.kill_seen:
         return Reason.INTERRUPTED, "Docker stopped it although nobody here asked."
     return _exited(found, known)
@@ -105,8 +111,15 @@ def _exited(found: Observation, known: Known) -> tuple[Reason, str]:
         return Reason.COMPLETED, "It ended well, with exit code 0."
     if code is None:
         return Reason.UNKNOWN, "It ended, and nobody saw with which exit code."
+    if found.oom_killed and code == 137:
+        return Reason.MEMORY_OOM, (
+            "It used more memory than it may and was killed. Ask for more memory_mb."
+        )
+    if known.gpu_lost:
+        return Reason.GPU_LOST, f"The driver lost its GPU, and it ended with {code}."
     if code == 137:
-        return _killed(found)
+        text = "It was killed by signal 9, sender unknown."
+        return Reason.KILLED_EXTERNALLY, text
     if code in (126, 127) and _INIT_FAILED in known.log_tail:
         return _not_run(code, known.log_tail.strip())
     if any(words in known.log_tail for words in _CUDA_OOM):
@@ -115,14 +128,6 @@ def _exited(found: Observation, known: Known) -> tuple[Reason, str]:
             "enough. Ask for a larger min_vram_mb."
         )
     return Reason.NONZERO_EXIT, f"Exit code {code}{_signal(code)}. See the log's end."
-
-
-def _killed(found: Observation) -> tuple[Reason, str]:
-    if found.oom_killed:
-        return Reason.MEMORY_OOM, (
-            "It used more memory than it may and was killed. Ask for more memory_mb."
-        )
-    return Reason.KILLED_EXTERNALLY, "It was killed by signal 9, sender unknown."
 
 
 def _signal(code: int) -> str:

@@ -13,6 +13,8 @@ from jobs.status import Phase
 from scheduler.inventory.base import DeviceProcess
 from scheduler.runner.base import ContainerState, Observation
 
+# After so long what SIGKILL was sent to is not going to end.
+KILLED_WITHIN = timedelta(seconds=30)
 # How many foreign processes of a GPU are told of.
 MOST_STRANGERS = 32
 # An attempt above its promise is told of again when it has grown by so much.
@@ -23,7 +25,9 @@ class Task(enum.StrEnum):
     LAUNCH = "launch"
     STOP = "stop"
     COLLECT = "collect"
-    EXPIRE = "expire"  # not a task: the supervisor writes the wish itself
+    # Not tasks: the supervisor writes the rows itself.
+    EXPIRE = "expire"
+    GIVE_UP = "give_up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class Known:
     attempt_id: str
     name: str
     phase: Phase
-    started_at: datetime | None = None
+    ran_for: timedelta = timedelta(0)
     timeout: timedelta = timedelta(hours=1)
     grace: timedelta = timedelta(seconds=10)
     stop_wanted: bool = False
@@ -78,10 +82,12 @@ def _running(now: datetime, known: Known) -> Task | None:
     if known.stop_wanted:
         sent = known.stop_sent_at
         # Either way: a clock that was set back must not make us wait for hours.
-        due = sent is None or abs(now - sent) >= known.grace
-        return Task.STOP if due else None
-    assert known.started_at is not None
-    return Task.EXPIRE if now - known.started_at >= known.timeout else None
+        if sent is None:
+            return Task.STOP
+        if now - sent >= known.grace + KILLED_WITHIN:
+            return Task.GIVE_UP
+        return Task.STOP if abs(now - sent) >= known.grace else None
+    return Task.EXPIRE if known.ran_for >= known.timeout else None
 
 
 def leftovers(

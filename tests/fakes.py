@@ -14,6 +14,7 @@ from scheduler.runner.base import (
     Observation,
     Progress,
     RunnerFault,
+    Stray,
 )
 
 
@@ -33,6 +34,9 @@ class FakeRunner:
         self.names: dict[str, str] = {}
         # What a pull tells of itself: bytes done and in all.
         self.steps: list[tuple[int, int]] = [(0, 480_000_000), (480_000_000,) * 2]
+        # What runs below the runner, by container id, and what of it was ended.
+        self.below: dict[str, Stray] = {}
+        self.ended_strays: list[Stray] = []
         # What `events` tells, and then its stream ends.
         self.happened: list[tuple[str, str]] = []
         # The next call of a verb raises its fault, before or after its effect.
@@ -114,6 +118,22 @@ class FakeRunner:
         if name not in self.stuck:
             self.containers.pop(name, None)
         self._fail("remove", self.late_faults)
+
+    def _known(self) -> set[str]:
+        return {o.container_id for o in self.containers.values()}
+
+    def strays(self) -> list[Stray]:
+        self._fail("strays", self.faults)
+        known = self._known()
+        return [s for s in self.below.values() if s.container_id not in known]
+
+    def end_stray(self, stray: Stray) -> bool:
+        self._fail("end_stray", self.faults)
+        if stray.container_id in self._known():
+            return False
+        self.ended_strays.append(stray)
+        self.below.pop(stray.container_id, None)
+        return True
 
     def holder(self, pid: int) -> str | None:
         return self.holders.get(pid)

@@ -14,10 +14,11 @@ from jobs.exceptions import TransitionConflict
 from jobs.lifecycle.moves import announce_queued, end_job, lock, move, note
 from jobs.lifecycle.requests import cancel_reason
 from jobs.models import Attempt, Job, UsageRecord
-from jobs.status import Fault, Phase, Reason, Status
+from jobs.status import NODE_FAULTS, Fault, Phase, Reason, Status
 from jobs.waiting import IN_LINE
 
-# Infra endings in a row after which a job fails, with the story.
+# Infra endings in a row after which a job fails, with the story. A node's own trouble
+# does not count: the node pauses, and the job waits.
 MOST_INFRA_ENDINGS = 5
 
 
@@ -99,14 +100,20 @@ def mark_running(
 
 @transaction.atomic
 def see_exit(
-    attempt: Attempt, *, exited_at: datetime | None = None, by: object
+    attempt: Attempt,
+    *,
+    exited_at: datetime | None = None,
+    boot_changed: bool = False,
+    by: object,
 ) -> bool:
     """starting or running -> collecting; False if it was seen before.
 
-    `exited_at` is when it exited by the runner's account, None if that is not known.
+    `exited_at` is when it exited by the runner's account, None if that is not known;
+    `boot_changed` whether its node has restarted since it was started.
     """
     seen = _in_phase(attempt, Phase.STARTING, Phase.RUNNING)
-    if seen.update(phase=Phase.COLLECTING, exited_at=exited_at) != 1:
+    told = {"boot_changed": boot_changed}
+    if seen.update(phase=Phase.COLLECTING, exited_at=exited_at, evidence=told) != 1:
         return False
     note(attempt.job, "exit_seen", by=by, attempt=attempt.number)
     attempt.refresh_from_db()
@@ -175,9 +182,10 @@ def _ended_at(attempt: Attempt) -> datetime:
 def _requeue_or_give_up(
     job: Job, attempt: Attempt, reason: Reason, text: str, *, by: object
 ) -> Job:
-    recent = job.attempts.order_by("-number")[:MOST_INFRA_ENDINGS]
+    counted = job.attempts.exclude(reason__in=NODE_FAULTS)
+    recent = counted.order_by("-number")[:MOST_INFRA_ENDINGS]
     story = [a.reason for a in recent if Reason(a.reason).fault is Fault.INFRA]
-    if len(story) == MOST_INFRA_ENDINGS:
+    if len(story) == MOST_INFRA_ENDINGS and reason not in NODE_FAULTS:
         told = ", ".join(reversed(story))
         text = f"{len(story)} attempts in a row were cut short: {told}. {text}"
         end_job(job, Reason.LAUNCH_FAULT, text, exit_code=None, by=by)

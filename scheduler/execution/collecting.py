@@ -76,7 +76,10 @@ def _see_exit(attempt: Attempt) -> bool:
     failpoint("collect.exit_seen")
     with transaction.atomic():
         exited_at = found.finished_at if found else None
-        lifecycle.see_exit(attempt, exited_at=exited_at, by=BY)
+        boot_changed = attempt.boot_id not in ("", boot_id())
+        lifecycle.see_exit(
+            attempt, exited_at=exited_at, boot_changed=boot_changed, by=BY
+        )
         release(attempt)
         failpoint("collect.release_written")
     failpoint("collect.released")
@@ -138,7 +141,10 @@ def _known(attempt: Attempt, log: Path) -> ending.Known:
         stop_reason=Reason(attempt.stop_reason) if attempt.stop_reason else None,
         stop_requested_at=attempt.stop_requested_at,
         kill_seen=attempt.kill_seen_at is not None,
-        boot_changed=attempt.boot_id not in ("", boot_id()),
+        boot_changed=attempt.evidence.get("boot_changed", False),
+        gpu_lost=attempt.allocations.filter(
+            gpu__lost_at__gte=attempt.created_at
+        ).exists(),
         log_tail=tail,
     )
 

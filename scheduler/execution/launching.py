@@ -1,5 +1,6 @@
 """Launch: from GPUs that are reserved to a container that runs, or to the reason."""
 
+import errno
 import os
 
 from django.conf import settings
@@ -9,7 +10,7 @@ from django.utils import timezone
 from jobs import lifecycle, storage
 from jobs.failpoints import failpoint
 from jobs.models import Attempt
-from jobs.status import Phase, Reason
+from jobs.status import Fault, Phase, Reason
 from scheduler import ending, hostpolicy
 from scheduler.execution.ground import (
     BY,
@@ -20,6 +21,7 @@ from scheduler.execution.ground import (
     wipe,
     work_folder,
 )
+from scheduler.execution.pausing import pause_if_starts_fail
 from scheduler.models import ImageState, NodeImage
 from scheduler.reservation import release, usage_of, wake
 from scheduler.runner.base import (
@@ -90,12 +92,8 @@ def _create(attempt: Attempt) -> None:
         _end_unstarted(attempt, Reason.POLICY_DENIED, refusal)
         return
     failpoint("launch.begun")
-    spec = launch_spec(attempt)
-    _make_folders(spec)
-    storage.open_log(attempt)
-    failpoint("launch.prepared")
     try:
-        found = node_runner().launch(spec)
+        found = _launch(attempt)
     except RunnerFault as fault:
         _after_fault(attempt, fault)
         return
@@ -105,6 +103,19 @@ def _create(attempt: Attempt) -> None:
     else:
         text = f"Another container is named {attempt.container_name}."
         _end_unstarted(attempt, Reason.LAUNCH_FAULT, text)
+
+
+def _launch(attempt: Attempt) -> Observation:
+    spec = launch_spec(attempt)
+    try:
+        _make_folders(spec)
+        storage.open_log(attempt)
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = Reason.DISK_FULL if is_full else Reason.DAEMON_FAULT
+        raise RunnerFault(reason, f"Its folders can not be made: {error}") from error
+    failpoint("launch.prepared")
+    return node_runner().launch(spec)
 
 
 def _after_fault(attempt: Attempt, fault: RunnerFault) -> None:
@@ -138,6 +149,8 @@ def _end_unstarted(attempt: Attempt, reason: Reason, text: str) -> None:
         lifecycle.finish(attempt, reason, text, usage=usage, by=BY)
         failpoint("launch.ended_unstarted")
     failpoint("launch.committed_unstarted")
+    if reason.fault is Fault.INFRA:
+        pause_if_starts_fail(attempt.node, text)
     wake()
 
 

@@ -23,6 +23,11 @@ class Migration(migrations.Migration):
             name="holder",
             field=models.CharField(blank=True, max_length=160),
         ),
+        migrations.AddField(
+            model_name="gpu",
+            name="lost_at",
+            field=models.DateTimeField(blank=True, null=True),
+        ),
         migrations.CreateModel(
             name="TaskMessage",
             fields=[

@@ -10,6 +10,7 @@ from scheduler.models.hardware import (
 )
 from scheduler.models.queue import TaskMessage
 from scheduler.models.scheduling import Allocation, DecisionRecord, Lane, PassLease
+from scheduler.models.verification import Verification
 
 __all__ = [
     "GPU",
@@ -25,4 +26,5 @@ __all__ = [
     "NodeState",
     "PassLease",
     "TaskMessage",
+    "Verification",
 ]

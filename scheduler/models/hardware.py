@@ -77,6 +77,8 @@ class GPU(models.Model):
     state_until = models.DateTimeField(null=True, blank=True)
     # False while the inventory does not list it: it takes no new job.
     is_present = models.BooleanField(default=True)
+    # When it was last seen to vanish while something ran on it.
+    lost_at = models.DateTimeField(null=True, blank=True)
     pci_bus_id = models.CharField(max_length=32, blank=True)
     nvlink_peers = models.JSONField(default=list, blank=True)
     # The newest sample, kept here so that a pass reads one table.

@@ -74,6 +74,19 @@ class Observation:
     oom_killed: bool = False
     error: str = ""
     image_digest: str = ""
+    # Those that were requested of the runner; none where GPUs are no devices.
+    gpu_uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """Processes of a container that the runner does not know, whoever's it was."""
+
+    container_id: str
+    # Pairs of a pid and when it was born: a pid alone may mean another by now.
+    processes: tuple[tuple[int, str], ...]
+    # The host's paths that were mounted into it, where what started it still tells.
+    mounts: tuple[str, ...] = ()
 
 
 class RunnerFault(Exception):
@@ -129,6 +142,15 @@ class Runner(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove the container with all that runs in it."""
+        ...
+
+    def strays(self) -> list[Stray]:
+        """What runs on this host for containers that the runner knows nothing of:
+        ours, those of other daemons, whatever."""
+        ...
+
+    def end_stray(self, stray: Stray) -> bool:
+        """Kill its processes; False, and nothing done, if the runner knows it by now."""
         ...
 
     def holder(self, pid: int) -> str | None:

@@ -24,6 +24,7 @@ from scheduler.runner.base import (
     Observation,
     Progress,
     RunnerFault,
+    Stray,
     boot_id,
 )
 from scheduler.runner.birth import born, fields
@@ -186,6 +187,13 @@ class ProcessRunner:
         if child is not None:
             child.wait()
         shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def strays(self) -> list[Stray]:
+        """Nothing forgets a process but its end: there are none."""
+        return []
+
+    def end_stray(self, stray: Stray) -> bool:
+        return False
 
     def holder(self, pid: int) -> str | None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -25,6 +25,7 @@ from scheduler.inventory.simulated import SimulatedInventory
 from scheduler.models import GPU, Allocation, GpuSample, Node
 from scheduler.reconcile import Use, attribute, strangers
 from scheduler.runner.base import Runner
+from scheduler.supervisor.losses import lose
 from scheduler.supervisor.promises import raise_peak
 from scheduler.supervisor.strangers import Strangers
 
@@ -69,7 +70,7 @@ class Hardware:
         for device in devices:
             self._write(device)
         gone = self._node.gpus.exclude(uuid__in=[d.uuid for d in devices])
-        gone.update(is_present=False)
+        lose(gone.filter(is_present=True))
         # Here since it is seldom, and by GPU since the index is by GPU.
         old = GpuSample.objects.filter(at__lt=timezone.now() - KEEP_SAMPLES)
         old.filter(gpu__node=self._node).delete()
@@ -110,6 +111,9 @@ class Hardware:
         except InventoryUnavailable as fault:
             return self._lost_sight(fault)
         gpus = {gpu.uuid: gpu for gpu in self._node.gpus.all()}
+        sampled = {sample.uuid for sample in samples}
+        if any(gpu.is_present and gpu.uuid not in sampled for gpu in gpus.values()):
+            return self.sync()
         attempts = self._attempts()
         changed = False
         for sample in samples:

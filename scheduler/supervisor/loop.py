@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from time import monotonic, sleep
 
@@ -31,10 +32,14 @@ from scheduler.runner.base import (
     RunnerFault,
     boot_id,
 )
+from scheduler.supervisor.clocks import RunClock
 from scheduler.supervisor.hardware import Hardware
 from scheduler.supervisor.images import Images
 from scheduler.supervisor.logs import LogFollowers
+from scheduler.supervisor.losses import give_up_on
 from scheduler.supervisor.service import bring_back
+from scheduler.supervisor.strays import Strays
+from scheduler.supervisor.verifying import Verifier
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +49,12 @@ SYNC_EVERY_S = 30.0
 SAFETY_NET_S = 5.0
 SILENCE_S = 10.0
 SWEEP_EVERY_S = 600.0
+STRAYS_EVERY_S = 10.0
+VERIFY_EVERY_S = 60.0
 # A task that is over and changed nothing is not asked for again at once.
 ASK_AGAIN_S = 2.0
 EVENTS_PAUSE_S = 1.0
+GIVE_UP_AFTER_S = 30.0
 
 
 class AlreadySupervised(Exception):
@@ -77,6 +85,8 @@ class Supervisor:
         self._hardware = Hardware(self._node, inventory, runner)
         self._images = Images(self._node, runner, self.wake)
         self._followers = LogFollowers(runner, self.wake)
+        self._strays = Strays(self._node, runner)
+        self._verifier = Verifier(self._node, runner, inventory)
         self._watcher: threading.Thread | None = None
         # Seen to be killed, and not yet written down.
         self._killed: set[str] = set()
@@ -84,6 +94,8 @@ class Supervisor:
         self._asked: dict[Ask, float] = {}
         self._standing: set[tuple[str, ...]] = set()
         self._due: dict[str, float] = {}
+        self._unkillable: dict[str, float] = {}
+        self._clock = RunClock()
         self.is_stopping = False
 
     def wake(self) -> None:
@@ -124,6 +136,8 @@ class Supervisor:
         try:
             self._reconcile()
             changed |= self._images.turn()
+            if self._is_due("strays", STRAYS_EVERY_S):
+                self._strays.turn()
         except RunnerFault as fault:
             report = str(fault)
             logger.warning("the runner does not answer: %s", fault)
@@ -137,6 +151,8 @@ class Supervisor:
             wake()
         elif self._is_due("schedule", SAFETY_NET_S):
             safety_net()
+        if self._is_due("verify", VERIFY_EVERY_S):
+            self._verifier.turn()
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now = monotonic()
@@ -175,21 +191,32 @@ class Supervisor:
         self._note_kills()
         attempts = {str(attempt.pk): attempt for attempt in live}
         self._follow(live, found)
-        asks = reconcile(timezone.now(), map(known, live), found)
+        asks = reconcile(timezone.now(), map(self._known, live), found)
+        self._clock.forget_but(set(attempts))
         self._standing = standing(self._node.name)
         self._asked = {
             ask: at for ask, at in self._asked.items() if monotonic() - at < ASK_AGAIN_S
         }
+        if any(ask.task is Task.COLLECT and ask not in self._asked for ask in asks):
+            # Whether its GPU was lost under it decides how it ended.
+            self._hardware.sample()
         for ask in asks:
-            if ask.task is Task.EXPIRE:
-                lifecycle.request_stop(
-                    attempts[ask.attempt_id], Reason.TIMED_OUT, by=BY
-                )
-                failpoint("expire.written")
-                self.wake()
-            else:
-                self._ask(ask)
+            self._do(ask, attempts[ask.attempt_id])
         self._sweep(live, found)
+
+    def _do(self, ask: Ask, attempt: Attempt) -> None:
+        if ask.task is Task.EXPIRE:
+            lifecycle.request_stop(attempt, Reason.TIMED_OUT, by=BY)
+            failpoint("expire.written")
+            self.wake()
+        elif ask.task is Task.GIVE_UP:
+            since = self._unkillable.setdefault(ask.attempt_id, monotonic())
+            # By the seconds that we watched: a clock may have jumped.
+            if monotonic() - since >= GIVE_UP_AFTER_S:
+                give_up_on(attempt)
+            self._ask(replace(ask, task=Task.STOP))
+        else:
+            self._ask(ask)
 
     def _follow(self, live: list[Attempt], found: list[Observation]) -> None:
         running = {o.name for o in found if o.state is ContainerState.RUNNING}
@@ -216,6 +243,18 @@ class Supervisor:
         for left in leftovers(found, names, pairs):
             attempt_id = str(by_name[left.name].pk)
             self._ask(Ask(task=Task.COLLECT, attempt_id=attempt_id, stage="ended"))
+
+    def _known(self, attempt: Attempt) -> Known:
+        return Known(
+            attempt_id=str(attempt.pk),
+            name=attempt.container_name,
+            phase=Phase(attempt.phase),
+            ran_for=self._clock.ran_for(attempt),
+            timeout=timedelta(seconds=attempt.job.timeout_s),
+            grace=timedelta(seconds=attempt.job.grace_s),
+            stop_wanted=bool(attempt.stop_reason),
+            stop_sent_at=attempt.stop_sent_at,
+        )
 
     # --- Events ----------------------------------------------------------------------
 
@@ -249,16 +288,3 @@ class Supervisor:
             unasked = Attempt.objects.live().filter(stop_reason="", kill_seen_at=None)
             unasked.filter(pk__in=killed).update(kill_seen_at=timezone.now())
             self._killed.clear()
-
-
-def known(attempt: Attempt) -> Known:
-    return Known(
-        attempt_id=str(attempt.pk),
-        name=attempt.container_name,
-        phase=Phase(attempt.phase),
-        started_at=attempt.started_at,
-        timeout=timedelta(seconds=attempt.job.timeout_s),
-        grace=timedelta(seconds=attempt.job.grace_s),
-        stop_wanted=bool(attempt.stop_reason),
-        stop_sent_at=attempt.stop_sent_at,
-    )

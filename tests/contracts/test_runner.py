@@ -19,6 +19,7 @@ from scheduler.runner.base import (
     Observation,
     Runner,
     RunnerFault,
+    Stray,
 )
 from scheduler.runner.docker import DockerRunner
 from scheduler.runner.process import ProcessRunner
@@ -165,6 +166,13 @@ class TestEveryRunner:
         ended(runner, spec.name)
         runner.stop(spec.name, force=True)
         assert ended(runner, spec.name).exit_code == 0
+
+    def test_what_it_knows_is_no_stray(self, runner: Runner, spec: LaunchSpec) -> None:
+        found = runner.launch(sh(spec, "sleep 60"))
+        known = Stray(container_id=found.container_id, processes=())
+        strays = {stray.container_id for stray in runner.strays()}
+        assert found.container_id not in strays
+        assert not runner.end_stray(known)
 
 
 @pytest.mark.parametrize("runner", REAL, indirect=True)

@@ -203,11 +203,22 @@ class TestFinish:
 
     def test_the_fifth_in_a_row_fails_the_job_with_the_story(self) -> None:
         job = make_job()
-        for reason in (Reason.NODE_LOST, Reason.GPU_LOST, *[Reason.DISK_FULL] * 3):
+        for reason in (Reason.NODE_LOST, Reason.GPU_LOST, *[Reason.INTERRUPTED] * 3):
             assert job.status == Status.QUEUED
             end(job, reason)
         assert (job.status, job.reason) == ("failed", "launch_fault")
-        assert "node_lost, gpu_lost, disk_full, disk_full, disk_full" in job.reason_text
+        story = "node_lost, gpu_lost, interrupted, interrupted, interrupted"
+        assert story in job.reason_text
+
+    def test_a_nodes_own_trouble_does_not_count(self) -> None:
+        job = make_job()
+        for reason in (*[Reason.DISK_FULL] * 6, *[Reason.NODE_LOST] * 4):
+            end(job, reason)
+        assert job.status == Status.QUEUED
+        end(job, Reason.DAEMON_FAULT)
+        assert job.status == Status.QUEUED
+        end(job, Reason.NODE_LOST)
+        assert (job.status, job.reason) == ("failed", "launch_fault")
 
     def test_unless_a_cancel_wish_stands(self, alice: User) -> None:
         job = make_job(alice)

@@ -22,6 +22,7 @@ from scheduler.models import (
     NodeImage,
     PassLease,
     TaskMessage,
+    Verification,
 )
 from scheduler.queue import claim, enqueue, fail
 from tests.factories import make_job
@@ -54,6 +55,7 @@ def make_machine(name: str, owner: User) -> GPU:
     GpuSample.objects.create(gpu=gpu, attempt=attempt, used_mb=1)
     PassLease.objects.get_or_create(pk=1)
     TaskMessage.objects.create(function="launch", arguments=[str(attempt.pk)])
+    Verification.objects.create(node=name)
     Lane.objects.create(key=name, served_at=timezone.now())
     DecisionRecord.objects.create(
         inputs=b"compressed", inputs_hash="5eed" * 16, outcome={"placed": [name] * 99}

@@ -80,6 +80,36 @@ TABLE = [
         Reason.NODE_LOST,
     ),
     (
+        "it trapped the TERM of the shutdown and exited 0: no success",
+        exited(0),
+        Known(boot_changed=True),
+        Reason.NODE_LOST,
+    ),
+    (
+        "the driver lost its GPU, and it failed",
+        exited(1),
+        Known(gpu_lost=True),
+        Reason.GPU_LOST,
+    ),
+    (
+        "the driver lost its GPU, and it was killed",
+        exited(137),
+        Known(gpu_lost=True),
+        Reason.GPU_LOST,
+    ),
+    (
+        "the driver lost its GPU when it had done its work",
+        exited(0),
+        Known(gpu_lost=True),
+        Reason.COMPLETED,
+    ),
+    (
+        "its memory was not enough on a GPU that was lost as well",
+        exited(137, oom_killed=True),
+        Known(gpu_lost=True),
+        Reason.MEMORY_OOM,
+    ),
+    (
         "the memory limit killed it",
         exited(137, oom_killed=True),
         Known(),
@@ -196,6 +226,7 @@ def test_the_evidence_tells_what_was_seen() -> None:
         "oom_killed": True,
         "kill_seen": True,
         "boot_changed": False,
+        "gpu_lost": False,
         "daemon_error": "oops",
     }
 

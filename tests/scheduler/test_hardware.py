@@ -120,6 +120,33 @@ class TestSync:
         assert rows() == [("GPU-0", 0, False), ("GPU-1", 1, False)]
         assert not takes_jobs()
 
+    def test_one_that_vanished_under_a_job_stays_out_until_somebody_looked(
+        self, hardware: Hardware, inventory: FakeInventory
+    ) -> None:
+        hardware.sync()
+        attempt = make_reserved()
+        held = GPU.objects.get(allocations__attempt=attempt)
+        kept = inventory.listed
+        inventory.listed = [device for device in kept if device.uuid != held.uuid]
+        hardware.sync()
+        inventory.listed = kept
+        hardware.sync()
+        held.refresh_from_db()
+        assert (held.state, held.is_present) == (GpuState.QUARANTINED, True)
+        assert held.lost_at is not None
+        assert "a job was on it" in held.state_reason
+        other = GPU.objects.exclude(pk=held.pk).get()
+        assert (other.state, other.lost_at) == (GpuState.ENABLED, None)
+
+    def test_one_that_is_not_sampled_any_more_is_looked_for_at_once(
+        self, hardware: Hardware, inventory: FakeInventory
+    ) -> None:
+        hardware.sync()
+        inventory.listed = inventory.listed[:1]
+        del inventory.seen["GPU-1"]
+        assert hardware.sample() is True
+        assert rows() == [("GPU-0", 0, True), ("GPU-1", 1, False)]
+
     def test_one_that_came_back_takes_jobs_again(
         self, hardware: Hardware, inventory: FakeInventory
     ) -> None:

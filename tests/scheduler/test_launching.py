@@ -1,5 +1,7 @@
 """Launch, over real rows and a runner that fails when it is told to."""
 
+import errno
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -8,13 +10,14 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 
-from jobs import lifecycle
-from jobs.models import Attempt, Job, JobEvent, UsageRecord
-from jobs.status import Reason, Status
+from jobs import lifecycle, storage
+from jobs.models import Attempt, AuditRecord, Job, JobEvent, UsageRecord
+from jobs.status import NODE_FAULTS, Reason, Status
 from scheduler.execution import collect, ground, launch, launch_spec
 from scheduler.execution.ground import work_folder
-from scheduler.models import GPU, NodeImage
+from scheduler.models import GPU, Node, NodeImage, NodeState
 from scheduler.runner.base import ContainerState, Mount, RunnerFault
 from tests.factories import IMAGE, make_user
 from tests.fakes import FakeRunner
@@ -376,6 +379,72 @@ class TestFaults:
         assert (job.status, job.reason) == ("failed", "launch_fault")
         assert "hook failed" in job.reason_text
         assert (job.attempts.count(), holds(attempt)) == (5, False)
+
+    @pytest.mark.parametrize("reason", NODE_FAULTS)
+    def test_the_nodes_own_trouble_burns_no_attempt_and_pauses_the_node(
+        self, gpu: GPU, runner: FakeRunner, reason: Reason
+    ) -> None:
+        attempt = make_reserved()
+        job = attempt.job
+        waits = []
+        for _ in range(10):
+            runner.faults["launch"] = RunnerFault(reason, "no space left on device")
+            do_launch(attempt)
+            node = Node.objects.get()
+            assert node.state == NodeState.QUARANTINED
+            assert node.state_until is not None
+            assert "no space left" in node.state_reason
+            waits.append((node.state_until - timezone.now()).total_seconds())
+            Node.objects.update(state=NodeState.UP, state_until=None)
+            attempt = place(job)
+        assert [round(wait) for wait in waits[:4]] == [5, 10, 20, 40]
+        assert max(waits) <= 600
+        assert do_launch(attempt).job.status == "running"
+        assert AuditRecord.objects.filter(action="node.changed").count() == 10
+
+    def test_a_job_that_fails_to_start_pauses_no_node_by_itself(
+        self, gpu: GPU, runner: FakeRunner
+    ) -> None:
+        attempt = make_reserved()
+        for _ in range(3):
+            runner.faults["launch"] = RunnerFault(Reason.LAUNCH_FAULT, "odd image")
+            do_launch(attempt)
+            assert Node.objects.get().state == NodeState.UP
+            attempt = place(attempt.job)
+
+    def test_an_operators_state_of_the_node_stays(
+        self, attempt: Attempt, runner: FakeRunner
+    ) -> None:
+        Node.objects.update(state=NodeState.DRAINING, state_reason="new fans")
+        runner.faults["launch"] = RunnerFault(Reason.DISK_FULL, "no space left")
+        do_launch(attempt)
+        node = Node.objects.get()
+        assert (node.state, node.state_reason) == ("draining", "new fans")
+
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            (errno.ENOSPC, "disk_full"),
+            (errno.EDQUOT, "disk_full"),
+            (errno.EROFS, "daemon_fault"),
+        ],
+    )
+    def test_so_does_a_disk_that_takes_no_folder(
+        self,
+        attempt: Attempt,
+        runner: FakeRunner,
+        monkeypatch: pytest.MonkeyPatch,
+        code: int,
+        reason: str,
+    ) -> None:
+        def full(_: Attempt) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(storage, "open_log", full)
+        attempt = do_launch(attempt)
+        assert (attempt.reason, attempt.job.status) == (reason, "queued")
+        assert Node.objects.get().state == NodeState.QUARANTINED
+        assert runner.starts == []
 
     def test_an_image_that_vanished_is_looked_for_and_the_job_tried_anew(
         self, attempt: Attempt, runner: FakeRunner

@@ -27,11 +27,11 @@ RUNNING = Known(
     attempt_id="a",
     name="gpujob-a-1",
     phase=Phase.RUNNING,
-    started_at=AGO,
+    ran_for=timedelta(minutes=10),
     timeout=timedelta(hours=1),
     grace=timedelta(seconds=10),
 )
-STARTING = replace(RUNNING, phase=Phase.STARTING, started_at=None)
+STARTING = replace(RUNNING, phase=Phase.STARTING)
 STOPPING = replace(RUNNING, stop_wanted=True)
 
 
@@ -91,6 +91,18 @@ TABLE = [
     (
         "the clock was set back after TERM: no hour of grace",
         replace(STOPPING, stop_sent_at=NOW + timedelta(hours=1)),
+        UP,
+        Task.STOP,
+    ),
+    (
+        "it was killed half a minute ago and runs: perhaps nobody can end it",
+        replace(STOPPING, stop_sent_at=NOW - timedelta(seconds=40)),
+        UP,
+        Task.GIVE_UP,
+    ),
+    (
+        "before that it is killed again and again",
+        replace(STOPPING, stop_sent_at=NOW - timedelta(seconds=39)),
         UP,
         Task.STOP,
     ),

@@ -222,6 +222,39 @@ def begin_all() -> None:
         pass
 
 
+class TestWhatCanNotBeKilled:
+    @pytest.fixture
+    def attempt(self, runner: FakeRunner) -> Attempt:
+        """Told to end long ago by the clock of the rows, and it runs."""
+        attempt = make_running()
+        runner.deaf.add(attempt.container_name)
+        lifecycle.request_cancel(attempt.job, by=attempt.job.owner)
+        Attempt.objects.update(stop_sent_at=timezone.now() - timedelta(hours=1))
+        return attempt
+
+    def test_it_keeps_its_gpu_which_takes_no_other_and_says_why(
+        self, supervisor: Supervisor, attempt: Attempt, clock: Clock
+    ) -> None:
+        for _ in range(4):
+            supervisor.turn()
+            clock.now_s += 11
+        gpu = GPU.objects.get(allocations__attempt=attempt)
+        assert gpu.state == GpuState.QUARANTINED
+        assert str(attempt.job_id) in gpu.state_reason
+        assert holds(attempt)
+        assert attempt.job.events.filter(event_type="unkillable").count() == 1
+        assert AuditRecord.objects.filter(action="gpu.changed").count() == 1
+
+    def test_nothing_is_given_up_by_a_clock_that_jumped(
+        self, supervisor: Supervisor, attempt: Attempt, clock: Clock
+    ) -> None:
+        for _ in range(3):
+            supervisor.turn()
+            clock.now_s += 9
+        assert not GPU.objects.filter(state=GpuState.QUARANTINED).exists()
+        assert asked("stop") == [ids(attempt)]
+
+
 class TestAsking:
     def test_a_launch_that_stands_is_not_asked_for_again(
         self, supervisor: Supervisor, clock: Clock

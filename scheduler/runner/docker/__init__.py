@@ -22,7 +22,9 @@ from scheduler.runner.base import (
     Observation,
     Progress,
     RunnerFault,
+    Stray,
 )
+from scheduler.runner.docker import below
 from scheduler.runner.docker.creation import creation
 from scheduler.runner.docker.pulling import fault_of, follow
 
@@ -35,6 +37,15 @@ SHORT_ID = 12
 FAILURES = (DockerException, OSError, HTTPError, HTTPException, ValueError)
 # What the daemon sends when it stops a container; others, like USR1, end nothing.
 DEADLY = {"2", "3", "9", "15"}
+
+# What the daemon says where GPUs can not be given to any container: the node's trouble.
+_GPU_SET_UP = (
+    "nvidia-container-cli",
+    "nvidia-container-runtime-hook",
+    "could not select device driver",
+    "cdi device injection failed",
+    "failed to inject cdi devices",
+)
 
 _STATES = {
     "created": ContainerState.CREATED,
@@ -149,6 +160,22 @@ class DockerRunner:
         with _daemon(), _gone_is_fine():
             self._client.containers.get(name).remove(force=True, v=True)
 
+    def strays(self) -> list[Stray]:
+        # Processes first: the daemon knew a container before anything of it ran.
+        found = below.look()
+        with _daemon():
+            known = {each["Id"] for each in self._client.api.containers(all=True)}
+        return [stray for stray in found if stray.container_id not in known]
+
+    def end_stray(self, stray: Stray) -> bool:
+        with _daemon():
+            try:
+                self._client.containers.get(stray.container_id)
+            except NotFound:
+                below.end(stray)
+                return True
+        return False
+
     def holder(self, pid: int) -> str | None:
         try:
             groups = Path(f"/proc/{pid}/cgroup").read_text()
@@ -208,7 +235,13 @@ def _observation(container: Any) -> Observation:
         oom_killed=state["OOMKilled"],
         error=state["Error"],
         image_digest=container.attrs["Image"],
+        gpu_uuids=_gpu_uuids(container.attrs["HostConfig"]),
     )
+
+
+def _gpu_uuids(host_config: dict[str, Any]) -> tuple[str, ...]:
+    requests = host_config.get("DeviceRequests") or []
+    return tuple(uuid for each in requests for uuid in each.get("DeviceIDs") or [])
 
 
 def _time(text: str) -> datetime | None:
@@ -228,9 +261,13 @@ def _repository_and_tag(image: str) -> tuple[str, str | None]:
 
 
 def _daemon_reason(error: Exception) -> Reason:
+    if isinstance(error, (OSError, HTTPError, HTTPException)):
+        return Reason.DAEMON_FAULT  # it did not answer
     text = str(error).lower()
-    if "no space left" in text:
+    if "no space left" in text or "disk quota exceeded" in text:
         return Reason.DISK_FULL
+    if any(words in text for words in _GPU_SET_UP):
+        return Reason.DAEMON_FAULT
     if "no command specified" in text:
         return Reason.COMMAND_NOT_FOUND
     if "bind source path does not exist" in text:

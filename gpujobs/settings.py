@@ -62,6 +62,8 @@ AGING_H = env.float("GPUJOBS_AGING_H", default=6.0)
 HALF_LIFE_D = env.float("GPUJOBS_HALF_LIFE_D", default=7.0)
 # How many blocked jobs, from the head of the line on, get a reservation.
 RESERVATIONS = env.int("GPUJOBS_RESERVATIONS", default=1)
+# A node that was not heard of for so long is lost, and its jobs go elsewhere.
+NODE_LOST_S = env.int("GPUJOBS_NODE_LOST_S", default=600)
 KEEP_DECISIONS_D = env.int("GPUJOBS_KEEP_DECISIONS_D", default=14)
 REGISTRATION = env("GPUJOBS_REGISTRATION", default="closed")
 

@@ -6,8 +6,8 @@ from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 import scheduler.urls
-from jobs.api.views import HealthView
 from jobs.urls import api_urlpatterns
+from scheduler.api import HealthView
 
 # Swagger sets styles from its script; nowhere else is that allowed.
 docs = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(

@@ -3,7 +3,7 @@ from django.urls import URLPattern, path, re_path
 
 from jobs import views
 from jobs.api import auth
-from jobs.api.views import AnyAccept, HealthView, JobViewSet, PolicyView
+from jobs.api.views import AnyAccept, JobViewSet, PolicyView
 
 # With or without a closing slash: no client should have to guess.
 api_urlpatterns: list[URLPattern] = [
@@ -12,7 +12,6 @@ api_urlpatterns: list[URLPattern] = [
     re_path(r"^auth/refresh/?$", auth.RefreshView.as_view(), name="api-refresh"),
     re_path(r"^auth/logout/?$", auth.LogoutView.as_view(), name="api-logout"),
     re_path(r"^auth/me/?$", auth.MeView.as_view(), name="api-me"),
-    re_path(r"^health/?$", HealthView.as_view(), name="api-health"),
     re_path(r"^policies/?$", PolicyView.as_view(), name="api-policies"),
 ]
 

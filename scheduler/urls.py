@@ -1,7 +1,7 @@
 from django.urls import URLPattern, re_path
 
 from jobs.urls import job_routes, page_routes
-from scheduler.api import GPUView, JobViewSet, NodeView
+from scheduler.api import GPUView, HealthView, JobViewSet, NodeView
 from scheduler.views import SubmitView
 
 api_urlpatterns: list[URLPattern] = [
@@ -11,6 +11,7 @@ api_urlpatterns: list[URLPattern] = [
         JobViewSet.as_view({"get": "explain"}),
         name="api-explain",
     ),
+    re_path(r"^health/?$", HealthView.as_view(), name="api-health"),
     re_path(r"^gpus/?$", GPUView.as_view(), name="api-gpus"),
     re_path(r"^nodes/?$", NodeView.as_view(), name="api-nodes"),
 ]

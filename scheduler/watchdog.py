@@ -18,8 +18,10 @@ from time import monotonic, sleep
 from django.conf import settings
 from django.db import Error, connections
 
+from scheduler.models import Node
+from scheduler.nodewatch import NodeWatch
 from scheduler.queue import beat, forget_dead, oldest_unclaimed, prune
-from scheduler.reservation import safety_net
+from scheduler.reservation import lose_node, safety_net
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ LOOK_EVERY_S = 1.0
 WATCHED_S = 5.0
 SILENCE_S = 30.0
 SAFETY_NET_S = 5.0
+NODES_EVERY_S = 5.0
 PRUNE_EVERY_S = 3600.0
 # Between two starts of a cluster that does not stay.
 PAUSE_S = 1.0
@@ -68,6 +71,8 @@ class Watchdog:
     def __init__(self) -> None:
         self.is_stopping = False
         self._due: dict[str, float] = {}
+        self._nodes = NodeWatch(after_s=settings.NODE_LOST_S)
+        self._looked_at_nodes = monotonic()
 
     def stop(self) -> None:
         """End the cluster, then us. For a signal's handler."""
@@ -114,8 +119,22 @@ class Watchdog:
         pulse.looked(oldest_unclaimed(settings.NODE_NAME), elapsed_s)
         if self._is_due("safety net", SAFETY_NET_S):
             safety_net()
+        if self._is_due("nodes", NODES_EVERY_S):
+            self._look_at_nodes()
         if self._is_due("prune", PRUNE_EVERY_S):
             prune()
+
+    def _look_at_nodes(self) -> None:
+        """Of all but our own: that its host lives is seen by our living."""
+        now = monotonic()
+        elapsed_s, self._looked_at_nodes = now - self._looked_at_nodes, now
+        others = Node.objects.exclude(name=settings.NODE_NAME)
+        heartbeats = dict(others.values_list("name", "heartbeat_at"))
+        lost = self._nodes.looked(heartbeats, elapsed_s)
+        for name in lost:
+            lose_node(
+                name, f"Node {name} was not heard of for {settings.NODE_LOST_S} s."
+            )
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now = monotonic()

@@ -14,6 +14,7 @@ from scheduler.reservation.holding import (
     usage_of,
 )
 from scheduler.reservation.line import load_lanes, request_of
+from scheduler.reservation.losing import lose_node
 from scheduler.reservation.passes import one_pass, run_passes
 from scheduler.reservation.snapshots import SILENCE, load_snapshot
 from scheduler.reservation.waking import is_silent, safety_net, tell_of_silence, wake
@@ -30,6 +31,7 @@ __all__ = [
     "is_silent",
     "load_lanes",
     "load_snapshot",
+    "lose_node",
     "never",
     "one_pass",
     "release",

@@ -2,7 +2,6 @@
 
 import fcntl
 import logging
-import os
 import queue
 import threading
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from jobs.models import Attempt
 from jobs.status import Phase, Reason
 from scheduler.execution import BY, is_at_work
 from scheduler.inventory.base import Inventory
-from scheduler.models import OUT_OF_SERVICE, Node, NodeState
+from scheduler.models import Node, NodeState
 from scheduler.queue import enqueue, standing
 from scheduler.reconcile import Ask, Known, Task, leftovers, reconcile
 from scheduler.reservation import safety_net, tell_of_silence, wake
@@ -30,10 +29,10 @@ from scheduler.runner.base import (
     Observation,
     Runner,
     RunnerFault,
-    boot_id,
 )
 from scheduler.supervisor.clocks import RunClock
 from scheduler.supervisor.hardware import Hardware
+from scheduler.supervisor.heartbeat import Heartbeat
 from scheduler.supervisor.images import Images
 from scheduler.supervisor.logs import LogFollowers
 from scheduler.supervisor.losses import give_up_on
@@ -55,6 +54,7 @@ VERIFY_EVERY_S = 60.0
 ASK_AGAIN_S = 2.0
 EVENTS_PAUSE_S = 1.0
 GIVE_UP_AFTER_S = 30.0
+CLEANING = "Containers of attempts that ended are removed before anything starts."
 
 
 class AlreadySupervised(Exception):
@@ -96,6 +96,9 @@ class Supervisor:
         self._due: dict[str, float] = {}
         self._unkillable: dict[str, float] = {}
         self._clock = RunClock()
+        self._heart = Heartbeat(self._node)
+        # Whether nothing of attempts that ended ran here since the node joined.
+        self._is_clean = False
         self.is_stopping = False
 
     def wake(self) -> None:
@@ -109,13 +112,13 @@ class Supervisor:
 
     def run(self) -> None:
         """Turn until told to stop. Jobs go on without us."""
-        self._beat(NodeState.JOINING)
+        self._heart.beat(NodeState.JOINING)
         while not self.is_stopping:
             self._woken.clear()
             self._keep_watching()
             self._try_turn()
             self._woken.wait(TURN_S)
-        self._beat(NodeState.DOWN)
+        self._heart.beat(NodeState.DOWN)
 
     def _try_turn(self) -> None:
         """A database or a disk that fails costs a turn, not the supervisor."""
@@ -128,13 +131,15 @@ class Supervisor:
 
     def turn(self) -> None:
         """Look at hardware, images and containers; ask; say that we are there."""
+        self._is_clean &= not self._heart.is_given_up()
         report = ""
         changed = self._is_due("sync", SYNC_EVERY_S) and self._hardware.sync()
         if self._is_due("sample", SAMPLE_EVERY_S):
             changed |= self._hardware.sample()
         changed |= bring_back(self._node)
         try:
-            self._reconcile()
+            self._is_clean |= not self._reconcile()
+            report = "" if self._is_clean else CLEANING
             changed |= self._images.turn()
             if self._is_due("strays", STRAYS_EVERY_S):
                 self._strays.turn()
@@ -142,7 +147,9 @@ class Supervisor:
             report = str(fault)
             logger.warning("the runner does not answer: %s", fault)
         # A node is up only after a full reconcile, and only while it can run things.
-        changed |= self._beat(NodeState.JOINING if report else NodeState.UP, report)
+        state = NodeState.JOINING if report else NodeState.UP
+        reports = (report, self._hardware.report, self._images.report)
+        changed |= self._heart.beat(state, reports)
         if self._is_due("sweep", SWEEP_EVERY_S):
             storage.sweep()
         if self._is_due("silence", SILENCE_S):
@@ -161,28 +168,14 @@ class Supervisor:
         self._due[what] = now + every_s
         return True
 
-    def _beat(self, state: NodeState, report: str = "") -> bool:
-        """Write the heartbeat; True if the node became ready or ceased to be."""
-        ours = Node.objects.filter(pk=self._node.pk).exclude(state__in=OUT_OF_SERVICE)
-        ours.update(state=state)
-        reports = (report, self._hardware.report, self._images.report)
-        Node.objects.filter(pk=self._node.pk).update(
-            heartbeat_at=timezone.now(),
-            boot_id=boot_id(),
-            cpus=os.cpu_count() or 1,
-            memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
-            reports=[text for text in reports if text],
-        )
-        changed, self._node.state = self._node.state != state, state
-        return changed
-
     # --- Containers ------------------------------------------------------------------
 
     def _live(self) -> list[Attempt]:
         rows = Attempt.objects.live().filter(node=self._node.name)
         return list(rows.select_related("job"))
 
-    def _reconcile(self) -> None:
+    def _reconcile(self) -> bool:
+        """Ask for what is missing; True if there is what is not ours any more."""
         # Rows are read before containers: one that a row calls running was made
         # before, so that not to find it means that it is gone.
         live = self._live()
@@ -202,7 +195,7 @@ class Supervisor:
             self._hardware.sample()
         for ask in asks:
             self._do(ask, attempts[ask.attempt_id])
-        self._sweep(live, found)
+        return self._sweep(live, found)
 
     def _do(self, ask: Ask, attempt: Attempt) -> None:
         if ask.task is Task.EXPIRE:
@@ -233,16 +226,18 @@ class Supervisor:
             enqueue(ask.task, ask.attempt_id, node=self._node.name)
             self._asked[ask] = monotonic()
 
-    def _sweep(self, live: list[Attempt], found: list[Observation]) -> None:
+    def _sweep(self, live: list[Attempt], found: list[Observation]) -> bool:
         """Containers of attempts that ended are collected once more: removed."""
         names = {attempt.container_name for attempt in live}
         strange = [o.nonce for o in found if o.name not in names]
         ended = Attempt.objects.filter(nonce__in=strange, ended_at__isnull=False)
         by_name = {a.container_name: a for a in ended}
         pairs = [(name, a.nonce) for name, a in by_name.items()]
-        for left in leftovers(found, names, pairs):
-            attempt_id = str(by_name[left.name].pk)
+        left = leftovers(found, names, pairs)
+        for each in left:
+            attempt_id = str(by_name[each.name].pk)
             self._ask(Ask(task=Task.COLLECT, attempt_id=attempt_id, stage="ended"))
+        return bool(left)
 
     def _known(self, attempt: Attempt) -> Known:
         return Known(

@@ -23,6 +23,7 @@ from scheduler.inventory.base import InventoryFault, InventoryUnavailable
 from scheduler.inventory.simulated import SimulatedInventory
 from scheduler.models import GPU, GpuState, Node, NodeState, PassLease, TaskMessage
 from scheduler.queue import claim
+from scheduler.reservation import lose_node
 from scheduler.runner.base import RunnerFault
 from scheduler.supervisor import AlreadySupervised, Supervisor, loop, the_only_one
 from tests.factories import IMAGE, make_job
@@ -220,6 +221,54 @@ def begin_all() -> None:
     """As a cluster does, which then takes its time."""
     while claim("gauss", by="cluster"):
         pass
+
+
+class TestJoining:
+    @pytest.fixture
+    def left(self, runner: FakeRunner) -> Attempt:
+        """Its job went elsewhere while nobody looked after it here, and it runs."""
+        attempt = make_running()
+        lose_node("gauss", "Node gauss was not heard of for long.")
+        attempt.refresh_from_db()
+        assert (attempt.reason, attempt.job.status) == ("node_lost", "queued")
+        assert not holds(attempt)
+        return attempt
+
+    def test_first_it_removes_what_is_not_its_own_any_more(
+        self, supervisor: Supervisor, runner: FakeRunner, left: Attempt
+    ) -> None:
+        supervisor.turn()
+        assert node().state == NodeState.JOINING
+        assert "removed before anything starts" in node().reports[0]
+        assert asked("collect") == [ids(left)]
+        collect(str(left.pk))
+        assert left.container_name not in runner.containers
+        supervisor.turn()
+        assert node().state == NodeState.UP
+
+    def test_so_does_one_that_was_started_anew(
+        self, supervisor: Supervisor, runner: FakeRunner, left: Attempt
+    ) -> None:
+        other = Supervisor(runner, SimulatedInventory("gauss"))
+        other.turn()
+        assert node().state == NodeState.JOINING
+
+    def test_of_its_own_it_stops_nothing(
+        self, supervisor: Supervisor, runner: FakeRunner
+    ) -> None:
+        make_running()
+        other = Supervisor(runner, SimulatedInventory("gauss"))
+        other.turn()
+        assert node().state == NodeState.UP
+        assert asked("collect") == []
+
+    def test_an_operators_state_is_not_ended_by_a_loss(
+        self, supervisor: Supervisor
+    ) -> None:
+        Node.objects.update(state=NodeState.DRAINING)
+        make_job()
+        lose_node("gauss", "Node gauss was not heard of for long.")
+        assert node().state == NodeState.DRAINING
 
 
 class TestWhatCanNotBeKilled:

@@ -1,0 +1,46 @@
+"""A node that is lost: its attempts end, and what they held is written off."""
+
+import logging
+
+from django.db import transaction
+
+from jobs import audit, lifecycle
+from jobs.exceptions import TransitionConflict
+from jobs.models import Attempt
+from jobs.status import Reason
+from scheduler.models import OUT_OF_SERVICE, Node, NodeState
+from scheduler.reservation.holding import release, usage_of
+from scheduler.reservation.waking import wake
+
+logger = logging.getLogger(__name__)
+
+BY = "scheduler"
+
+
+def lose_node(name: str, text: str) -> None:
+    """The node is down, and each of its attempts ends with node_lost.
+
+    Nobody sees what becomes of their containers. That is safe, as the node takes no job
+    before its supervisor has come back and has removed what is no longer its own.
+    """
+    # An operator's state stays: it takes no job either.
+    kept = (*OUT_OF_SERVICE, NodeState.DOWN)
+    with transaction.atomic():
+        lost = Node.objects.filter(name=name).exclude(state__in=kept)
+        if lost.update(state=NodeState.DOWN):
+            audit.record("node.lost", target=name, by=BY, text=text)
+    attempts = Attempt.objects.live().filter(node=name).select_related("job")
+    for attempt in attempts:
+        _lose(attempt, text)
+    if attempts:
+        wake()
+
+
+def _lose(attempt: Attempt, text: str) -> None:
+    try:
+        with transaction.atomic():
+            release(attempt)
+            usage = usage_of(attempt)
+            lifecycle.finish(attempt, Reason.NODE_LOST, text, usage=usage, by=BY)
+    except TransitionConflict:
+        logger.info("%s ended by itself", attempt)

@@ -35,7 +35,7 @@ class Known:
     """A live attempt as its row tells it."""
 
     attempt_id: str
-    name: str
+    container: str  # its id, or the name it is to have
     phase: Phase
     ran_for: timedelta = timedelta(0)
     timeout: timedelta = timedelta(hours=1)
@@ -56,10 +56,10 @@ def reconcile(
     now: datetime, attempts: Iterable[Known], found: Iterable[Observation]
 ) -> list[Ask]:
     """What to ask for so that each live attempt gets on."""
-    by_name = {observation.name: observation for observation in found}
+    containers = {key: o for o in found for key in (o.name, o.container_id)}
     asks = []
     for known in attempts:
-        task = _next(now, known, by_name.get(known.name))
+        task = _next(now, known, containers.get(known.container))
         if task is not None:
             stage = f"{known.phase}/{known.stop_sent_at is not None}"
             asks.append(Ask(task=task, attempt_id=known.attempt_id, stage=stage))
@@ -90,20 +90,29 @@ def _running(now: datetime, known: Known) -> Task | None:
     return Task.EXPIRE if known.ran_for >= known.timeout else None
 
 
-def leftovers(
-    found: Iterable[Observation], live: Iterable[str], ended: Iterable[tuple[str, str]]
-) -> list[Observation]:
-    """Containers of ended attempts, known as ours by name and nonce together.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """An attempt that ended, as its row tells it; `container_id` if it ever ran."""
 
-    `ended` are (name, nonce) pairs from the database. A container whose labels look
-    like ours but whose nonce we never gave is nobody's to touch.
+    attempt_id: str
+    name: str
+    nonce: str
+    container_id: str | None = None
+
+
+def leftovers(found: Iterable[Observation], ended: Iterable[Ended]) -> list[str]:
+    """The attempts that ended and left a container, known as theirs by its nonce
+    together with its name or its id.
+
+    A container whose labels look like ours but whose nonce we never gave is nobody's to
+    touch.
     """
-    names, ours = set(live), set(ended)
+    by_nonce = {each.nonce: each for each in ended}
     return [
-        observation
-        for observation in found
-        if observation.name not in names
-        and (observation.name, observation.nonce) in ours
+        known.attempt_id
+        for each in found
+        if (known := by_nonce.get(each.nonce))
+        and (each.name == known.name or each.container_id == known.container_id)
     ]
 
 

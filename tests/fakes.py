@@ -99,10 +99,18 @@ class FakeRunner:
 
     def observe(self, name: str | None = None) -> list[Observation]:
         self._fail("observe", self.faults)
-        return [o for o in self.containers.values() if name in (None, o.name)]
+        found = self.containers.values()
+        return [o for o in found if name in (None, o.name, o.container_id)]
+
+    def _name(self, container: str) -> str:
+        """By its id too, as Docker takes it."""
+        found = (o.name for o in self.containers.values())
+        names = {self.containers[name].container_id: name for name in found}
+        return names.get(container, container)
 
     def stop(self, name: str, *, force: bool) -> None:
         self._fail("stop", self.faults)
+        name = self._name(name)
         found = self.containers.get(name)
         if found and found.state is ContainerState.RUNNING:
             self.signals.append((name, force))
@@ -111,10 +119,12 @@ class FakeRunner:
 
     def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
         self._fail("logs", self.faults)
+        name = self._name(name)
         yield self.output.get(name, b"")
 
     def remove(self, name: str) -> None:
         self._fail("remove", self.faults)
+        name = self._name(name)
         if name not in self.stuck:
             self.containers.pop(name, None)
         self._fail("remove", self.late_faults)
@@ -143,7 +153,7 @@ class FakeRunner:
         ours = {o.container_id: o.name for o in self.containers.values()}
         return {**ours, **self.names}.get(container_id, container_id[:12])
 
-    def events(self) -> Iterator[tuple[str, str]]:
+    def events(self, since: datetime | None) -> Iterator[tuple[str, str]]:
         self._fail("events", self.faults)
         while self.happened:
             yield self.happened.pop(0)

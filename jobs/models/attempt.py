@@ -109,6 +109,11 @@ class Attempt(models.Model):
         return f"gpujob-{self.job_id}-{self.number}"
 
     @property
+    def container(self) -> str:
+        """What its runner knows it by: a name can be changed by hand, an id can not."""
+        return self.container_id or self.container_name
+
+    @property
     def is_live(self) -> bool:
         return self.ended_at is None
 

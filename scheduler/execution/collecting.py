@@ -51,7 +51,7 @@ def collect(attempt_id: str) -> None:
             return
         failpoint("collect.recorded")
         if look(attempt) is not None:
-            node_runner().remove(attempt.container_name)
+            node_runner().remove(attempt.container)
         failpoint("collect.removed")
         wipe(attempt)
         failpoint("collect.wiped")
@@ -118,7 +118,7 @@ def _complete_log(attempt: Attempt, log: Path, found: Observation | None) -> Non
     this log twice has lost it: what was followed stays, and the job may end."""
     for _ in range(2):
         try:
-            chunks = node_runner().logs(attempt.container_name, follow=False)
+            chunks = node_runner().logs(attempt.container, follow=False)
             storage.complete_log(log, chunks if found else [], settings.LOG_CAP_MB)
         except RunnerFault as fault:
             told = f"[gpujobs: the rest can not be read: {fault}]\n"

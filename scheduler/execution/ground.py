@@ -89,7 +89,7 @@ def read(attempt_id: str) -> Attempt | None:
 
 def look(attempt: Attempt) -> Observation | None:
     """The attempt's container. One with its name but another nonce is not ours."""
-    found = node_runner().observe(attempt.container_name)
+    found = node_runner().observe(attempt.container)
     return found[0] if found and found[0].nonce == attempt.nonce else None
 
 

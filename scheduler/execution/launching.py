@@ -68,7 +68,7 @@ def _settle(attempt: Attempt, found: Observation) -> None:
 def _remove(attempt: Attempt) -> bool:
     """Whether it is seen to be gone: a removal that is under way is no evidence yet,
     and launch is asked for again."""
-    node_runner().remove(attempt.container_name)
+    node_runner().remove(attempt.container)
     failpoint("launch.removed")
     return look(attempt) is None
 

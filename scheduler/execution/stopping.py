@@ -24,5 +24,5 @@ def stop(attempt_id: str) -> None:
             sent is not None and abs((now - sent).total_seconds()) >= grace_s
         )
         if (sent is None or force) and look(attempt) is not None:
-            node_runner().stop(attempt.container_name, force=force)
+            node_runner().stop(attempt.container, force=force)
             failpoint("stop.forced" if force else "stop.sent")

@@ -161,6 +161,7 @@ class Runner(Protocol):
         """What people call a container that `holder` gave; ours or not."""
         ...
 
-    def events(self) -> Iterator[tuple[str, str]]:
-        """Pairs of what happened ('kill', 'die', ...) and the container's name."""
+    def events(self, since: datetime | None) -> Iterator[tuple[str, str]]:
+        """Pairs of what happened ('kill', 'die', ...) and the container's name: first
+        what is remembered from `since` on, then as it happens."""
         ...

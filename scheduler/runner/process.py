@@ -206,7 +206,7 @@ class ProcessRunner:
     def name_of(self, container_id: str) -> str:
         return container_id
 
-    def events(self) -> Iterator[tuple[str, str]]:
+    def events(self, since: datetime | None) -> Iterator[tuple[str, str]]:
         """Nothing tells of processes that are not our children: there are none."""
         return iter(())
 

@@ -33,7 +33,7 @@ class LogFollowers:
 
     def ensure(self, attempt: Attempt) -> None:
         """Follow this running attempt, from where its file ends if it was before."""
-        name = attempt.container_name
+        name = attempt.container
         thread = self._threads.get(name)
         if thread is None or self._is_over(name, thread):
             path = settings.DATA_ROOT / attempt.log_path

@@ -2,13 +2,12 @@
 
 import fcntl
 import logging
-import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from time import monotonic, sleep
+from time import monotonic
 
 from django.conf import settings
 from django.db import Error, connections
@@ -22,7 +21,7 @@ from scheduler.execution import BY, is_at_work
 from scheduler.inventory.base import Inventory
 from scheduler.models import Node, NodeState
 from scheduler.queue import enqueue, standing
-from scheduler.reconcile import Ask, Known, Task, leftovers, reconcile
+from scheduler.reconcile import Ask, Ended, Known, Task, leftovers, reconcile
 from scheduler.reservation import safety_net, tell_of_silence, wake
 from scheduler.runner.base import (
     ContainerState,
@@ -34,6 +33,7 @@ from scheduler.supervisor.clocks import RunClock
 from scheduler.supervisor.hardware import Hardware
 from scheduler.supervisor.heartbeat import Heartbeat
 from scheduler.supervisor.images import Images
+from scheduler.supervisor.kills import Kills
 from scheduler.supervisor.logs import LogFollowers
 from scheduler.supervisor.losses import give_up_on
 from scheduler.supervisor.service import bring_back
@@ -52,7 +52,6 @@ STRAYS_EVERY_S = 10.0
 VERIFY_EVERY_S = 60.0
 # A task that is over and changed nothing is not asked for again at once.
 ASK_AGAIN_S = 2.0
-EVENTS_PAUSE_S = 1.0
 GIVE_UP_AFTER_S = 30.0
 CLEANING = "Containers of attempts that ended are removed before anything starts."
 
@@ -81,15 +80,13 @@ class Supervisor:
         self._runner = runner
         self._node, _ = Node.objects.get_or_create(name=settings.NODE_NAME)
         self._woken = threading.Event()
-        self._events: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._hardware = Hardware(self._node, inventory, runner)
         self._images = Images(self._node, runner, self.wake)
         self._followers = LogFollowers(runner, self.wake)
         self._strays = Strays(self._node, runner)
         self._verifier = Verifier(self._node, runner, inventory)
-        self._watcher: threading.Thread | None = None
-        # Seen to be killed, and not yet written down.
-        self._killed: set[str] = set()
+        # Of the row before our first word in it: the last of the supervisor before us.
+        self._kills = Kills(runner, self.wake, self._node.heartbeat_at)
         # By a clock that nobody sets: one set back would make it wait for hours.
         self._asked: dict[Ask, float] = {}
         self._standing: set[tuple[str, ...]] = set()
@@ -115,7 +112,7 @@ class Supervisor:
         self._heart.beat(NodeState.JOINING)
         while not self.is_stopping:
             self._woken.clear()
-            self._keep_watching()
+            self._kills.keep_watching()
             self._try_turn()
             self._woken.wait(TURN_S)
         self._heart.beat(NodeState.DOWN)
@@ -181,7 +178,7 @@ class Supervisor:
         live = self._live()
         found = self._runner.observe()
         # After the look: an exit that it shows is not collected before its kill is known.
-        self._note_kills()
+        self._kills.write_down(self._live)
         attempts = {str(attempt.pk): attempt for attempt in live}
         self._follow(live, found)
         asks = reconcile(timezone.now(), map(self._known, live), found)
@@ -212,9 +209,9 @@ class Supervisor:
             self._ask(ask)
 
     def _follow(self, live: list[Attempt], found: list[Observation]) -> None:
-        running = {o.name for o in found if o.state is ContainerState.RUNNING}
+        running = {o.container_id for o in found if o.state is ContainerState.RUNNING}
         for attempt in live:
-            if attempt.phase == Phase.RUNNING and attempt.container_name in running:
+            if attempt.phase == Phase.RUNNING and attempt.container in running:
                 self._followers.ensure(attempt)
         self._followers.forget_but(running)
 
@@ -228,21 +225,18 @@ class Supervisor:
 
     def _sweep(self, live: list[Attempt], found: list[Observation]) -> bool:
         """Containers of attempts that ended are collected once more: removed."""
-        names = {attempt.container_name for attempt in live}
-        strange = [o.nonce for o in found if o.name not in names]
-        ended = Attempt.objects.filter(nonce__in=strange, ended_at__isnull=False)
-        by_name = {a.container_name: a for a in ended}
-        pairs = [(name, a.nonce) for name, a in by_name.items()]
-        left = leftovers(found, names, pairs)
-        for each in left:
-            attempt_id = str(by_name[each.name].pk)
+        ours = {attempt.nonce for attempt in live}
+        strange = [o.nonce for o in found if o.nonce not in ours]
+        rows = Attempt.objects.filter(nonce__in=strange, ended_at__isnull=False)
+        left = leftovers(found, map(_ended, rows))
+        for attempt_id in left:
             self._ask(Ask(task=Task.COLLECT, attempt_id=attempt_id, stage="ended"))
         return bool(left)
 
     def _known(self, attempt: Attempt) -> Known:
         return Known(
             attempt_id=str(attempt.pk),
-            name=attempt.container_name,
+            container=attempt.container,
             phase=Phase(attempt.phase),
             ran_for=self._clock.ran_for(attempt),
             timeout=timedelta(seconds=attempt.job.timeout_s),
@@ -251,35 +245,11 @@ class Supervisor:
             stop_sent_at=attempt.stop_sent_at,
         )
 
-    # --- Events ----------------------------------------------------------------------
 
-    def _keep_watching(self) -> None:
-        """Also when the thread died of something that nobody foresaw."""
-        if self._watcher is None or not self._watcher.is_alive():
-            self._watcher = threading.Thread(target=self._watch_events, daemon=True)
-            self._watcher.start()
-
-    def _watch_events(self) -> None:
-        """A thread: what happens to containers, as it happens. A stream that ends,
-        in whatever way, is opened again."""
-        while not self.is_stopping:
-            try:
-                for event in self._runner.events():
-                    self._events.put(event)
-                    self.wake()
-            except RunnerFault as fault:
-                logger.warning("events of the runner ended: %s", fault)
-            sleep(EVENTS_PAUSE_S)
-
-    def _note_kills(self) -> None:
-        """A kill that no wish asked for: an exit after it is no success."""
-        while not self._events.empty():
-            action, name = self._events.get()
-            if action == "kill":
-                self._killed.add(name)
-        if self._killed:
-            # Anybody may name a container: names are compared, never taken apart.
-            killed = [a.pk for a in self._live() if a.container_name in self._killed]
-            unasked = Attempt.objects.live().filter(stop_reason="", kill_seen_at=None)
-            unasked.filter(pk__in=killed).update(kill_seen_at=timezone.now())
-            self._killed.clear()
+def _ended(attempt: Attempt) -> Ended:
+    return Ended(
+        attempt_id=str(attempt.pk),
+        name=attempt.container_name,
+        nonce=attempt.nonce,
+        container_id=attempt.container_id,
+    )

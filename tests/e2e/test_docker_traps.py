@@ -240,8 +240,8 @@ class TestStartsAndEnds:
     @pytest.mark.parametrize(
         ("break_it", "reason"),
         [
-            ("an unknown GPU", Reason.LAUNCH_FAULT),
-            ("a broken driver", Reason.LAUNCH_FAULT),
+            ("an unknown GPU", Reason.DAEMON_FAULT),
+            ("a broken driver", Reason.DAEMON_FAULT),
             ("an image that is not there", Reason.IMAGE_NOT_FOUND),
             ("a folder that is not there", Reason.BAD_VOLUME),
             ("no command, here or in the image", Reason.COMMAND_NOT_FOUND),
@@ -280,7 +280,7 @@ class TestStartsAndEnds:
         told: list[str] = []
 
         def listen() -> None:
-            for action, name in runner.events():
+            for action, name in runner.events(None):
                 if name == spec.name:
                     told.append(action)
                     if action == "die":

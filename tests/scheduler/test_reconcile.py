@@ -10,6 +10,7 @@ from scheduler.inventory.base import DeviceProcess
 from scheduler.reconcile import (
     MOST_STRANGERS,
     Ask,
+    Ended,
     Known,
     Task,
     Use,
@@ -25,13 +26,14 @@ NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 AGO = NOW - timedelta(minutes=10)
 RUNNING = Known(
     attempt_id="a",
-    name="gpujob-a-1",
+    container="gpujob-a-1",
     phase=Phase.RUNNING,
     ran_for=timedelta(minutes=10),
     timeout=timedelta(hours=1),
     grace=timedelta(seconds=10),
 )
 STARTING = replace(RUNNING, phase=Phase.STARTING)
+ENDED = Ended(attempt_id="a", name="gpujob-a-1", nonce="n")
 STOPPING = replace(RUNNING, stop_wanted=True)
 
 
@@ -57,6 +59,12 @@ TABLE = [
     ("it runs, all is well", RUNNING, UP, None),
     ("it exited", RUNNING, EXITED, Task.COLLECT),
     ("its container is gone", RUNNING, None, Task.COLLECT),
+    (
+        "its container was renamed by hand: it runs all the same",
+        replace(RUNNING, container="c"),
+        replace(UP, name="by-hand"),
+        None,
+    ),
     (
         "its container is back to created: that is no run",
         RUNNING,
@@ -147,16 +155,19 @@ def test_a_stop_that_needs_more_is_another_ask_than_the_first() -> None:
 
 class TestLeftovers:
     def test_a_container_of_an_ended_attempt_is_one(self) -> None:
-        assert leftovers([EXITED], [], [("gpujob-a-1", "n")]) == [EXITED]
+        assert leftovers([EXITED], [ENDED]) == ["a"]
 
-    def test_one_of_a_live_attempt_is_not(self) -> None:
-        assert leftovers([UP], ["gpujob-a-1"], [("gpujob-a-1", "n")]) == []
+    def test_also_when_somebody_gave_it_another_name(self) -> None:
+        ended = replace(ENDED, container_id="c")
+        assert leftovers([replace(UP, name="by-hand")], [ended]) == ["a"]
 
-    @pytest.mark.parametrize("ours", [[], [("gpujob-a-1", "other")], [("x", "n")]])
+    @pytest.mark.parametrize(
+        "ended", [[], [replace(ENDED, nonce="other")], [replace(ENDED, name="x")]]
+    )
     def test_one_that_only_looks_like_ours_is_nobodys_to_touch(
-        self, ours: list[tuple[str, str]]
+        self, ended: list[Ended]
     ) -> None:
-        assert leftovers([UP], [], ours) == []
+        assert leftovers([UP], ended) == []
 
 
 USES = [

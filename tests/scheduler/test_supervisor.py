@@ -25,7 +25,7 @@ from scheduler.models import GPU, GpuState, Node, NodeState, PassLease, TaskMess
 from scheduler.queue import claim
 from scheduler.reservation import lose_node
 from scheduler.runner.base import RunnerFault
-from scheduler.supervisor import AlreadySupervised, Supervisor, loop, the_only_one
+from scheduler.supervisor import AlreadySupervised, Supervisor, kills, loop, the_only_one
 from tests.factories import IMAGE, make_job
 from tests.fakes import FakeRunner
 from tests.scheduler.factories import asked, holds, make_reserved, place
@@ -437,7 +437,7 @@ class TestTheTimeLimit:
 
 class TestKills:
     def tell(self, supervisor: Supervisor, action: str, name: str) -> None:
-        supervisor._events.put((action, name))
+        supervisor._kills.told.put((action, name))
         supervisor.turn()
 
     def test_one_that_no_wish_asked_for_is_noted(self, supervisor: Supervisor) -> None:
@@ -491,7 +491,7 @@ class TestKills:
         observe = runner.observe
 
         def exit_meanwhile(name: str | None = None) -> Any:
-            supervisor._events.put(("kill", attempt.container_name))
+            supervisor._kills.told.put(("kill", attempt.container_name))
             runner.end(attempt.container_name, 0)
             return observe(name)
 
@@ -509,7 +509,7 @@ class TestKills:
         runner: FakeRunner,
     ) -> None:
         attempt = make_running()
-        supervisor._events.put(("kill", attempt.container_name))
+        supervisor._kills.told.put(("kill", attempt.container_name))
         runner.faults["observe"] = OperationalError("gone away")
         with pytest.raises(OperationalError):
             supervisor.turn()
@@ -602,7 +602,7 @@ class TestLogs:
             supervisor.turn()
         until(lambda: bool(tries))
         time.sleep(0.05)
-        assert tries == [attempt.container_name]
+        assert tries == [attempt.container]
 
 
 def until(condition: Callable[[], bool], patience_s: float = 10) -> None:
@@ -640,7 +640,7 @@ class TestTheLoop:
     @pytest.fixture(autouse=True)
     def _quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(loop, "TURN_S", 0.02)
-        monkeypatch.setattr(loop, "EVENTS_PAUSE_S", 0.02)
+        monkeypatch.setattr(kills, "PAUSE_S", 0.02)
 
     @pytest.fixture
     def supervisor(self, runner: FakeRunner) -> Supervisor:

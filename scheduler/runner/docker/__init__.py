@@ -191,10 +191,12 @@ class DockerRunner:
             except NotFound:
                 return container_id[:SHORT_ID]
 
-    def events(self) -> Iterator[tuple[str, str]]:
+    def events(self, since: datetime | None) -> Iterator[tuple[str, str]]:
         ours = {"type": "container", "label": f"gpujobs.instance={self._instance}"}
         with _daemon():
-            for event in self._client.events(decode=True, filters=ours):
+            for event in self._client.events(
+                decode=True, filters=ours, since=since and int(since.timestamp())
+            ):
                 told = event["Actor"]["Attributes"]
                 if event["Action"] != "kill" or told.get("signal") in DEADLY:
                     yield event["Action"], told["name"]
@@ -261,7 +263,7 @@ def _repository_and_tag(image: str) -> tuple[str, str | None]:
 
 
 def _daemon_reason(error: Exception) -> Reason:
-    if isinstance(error, (OSError, HTTPError, HTTPException)):
+    if not isinstance(error, DockerException):
         return Reason.DAEMON_FAULT  # it did not answer
     text = str(error).lower()
     if "no space left" in text or "disk quota exceeded" in text:

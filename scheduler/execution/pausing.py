@@ -12,6 +12,7 @@ from scheduler.models import Node, NodeState
 
 # Enough for the longest pause.
 MOST_STARTS = 10
+MOST_TEXT = 220
 
 
 def pause_if_starts_fail(node: str, text: str) -> None:
@@ -20,7 +21,9 @@ def pause_if_starts_fail(node: str, text: str) -> None:
     if wait is None:
         return
     until = timezone.now() + wait
-    reason = f"Starts fail here: {text}"[:255]
+    # What a daemon says ends with the cause.
+    told_text = text if len(text) <= MOST_TEXT else f"... {text[-MOST_TEXT:]}"
+    reason = f"Starts fail here: {told_text}"
     told = {"state": NodeState.QUARANTINED, "state_reason": reason}
     # An operator's state stays as it is.
     free = Node.objects.filter(name=node, state__in=(NodeState.UP, NodeState.JOINING))

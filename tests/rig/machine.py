@@ -175,6 +175,13 @@ class StandInMachine:
         self._replace("fault", text)
         self._direct([f"driver_fault {UNKNOWN}"])
 
+    def break_hook(self, text: str) -> None:
+        """Starts of containers with GPUs fail with this text; NVML is in order."""
+        self._replace("fault", text)
+
+    def mend_hook(self) -> None:
+        self._fault.unlink(missing_ok=True)
+
     def mend_driver(self) -> None:
         """Ends a hang, a crash and a broken driver; a lost GPU stays lost."""
         self._fault.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from docker.models.containers import Container
 from scheduler.runner.birth import fields
 from tests.e2e.gates import Gates
 from tests.e2e.stack import Person, Stack, until
-from tests.rig.daemon import CGROUPS, PrivateDaemon
+from tests.rig.daemon import PrivateDaemon
 from tests.rig.fixtures import IMAGE
 from tests.rig.machine import StandInMachine
 
@@ -119,15 +119,10 @@ def heartbeat(ada: Person) -> str:
     return str(node["heartbeat_at"])
 
 
-def test_a_shim_that_dies_alone_is_seen(
-    ada: Person, docker: DockerClient, daemon: PrivateDaemon
-) -> None:
+def test_a_shim_that_dies_alone_is_seen(ada: Person, docker: DockerClient) -> None:
     """F22: containerd ends what the shim held; nobody here asked for it."""
     job_id, container = running(ada, docker)
-    container.reload()
-    pid = container.attrs["State"]["Pid"]
-    shim = int(fields(pid)[1])
-    os.kill(shim, signal.SIGKILL)
+    os.kill(shim_of(container), signal.SIGKILL)
     began = time.monotonic()
     until(lambda: len(attempts(ada, job_id)) == 2, "its end to be seen")
     ada.wait_for(job_id, "succeeded")
@@ -181,12 +176,13 @@ def test_a_driver_that_fails_each_start_pauses_the_node_and_burns_no_attempt(
 
 
 def test_what_can_not_be_killed_keeps_its_gpu_out_of_service(
-    ada: Person, docker: DockerClient, daemon: PrivateDaemon
+    ada: Person, docker: DockerClient
 ) -> None:
+    """Its shim hangs, so that no signal reaches it."""
     job_id, container = running(ada, docker, grace_s=1)
     [uuid] = gpu_of(ada, job_id)
-    frozen = CGROUPS / "freezer" / daemon.folder.name / str(container.id)
-    (frozen / "freezer.state").write_text("FROZEN")
+    shim = shim_of(container)
+    os.kill(shim, signal.SIGSTOP)
     try:
         assert ada.post(f"/jobs/{job_id}/cancel").status_code == 200
 
@@ -194,9 +190,14 @@ def test_what_can_not_be_killed_keeps_its_gpu_out_of_service(
             gpus = {gpu["uuid"]: gpu for gpu in ada.get("/gpus").json()["results"]}
             return bool(gpus[uuid]["state"] == "quarantined")
 
-        until(given_up, "its GPU to be quarantined", 240)
+        until(given_up, "its GPU to be quarantined", 120)
         assert ada.job(job_id)["status"] == "running"
         assert "unkillable" in [e["event_type"] for e in ada.events(job_id)]
     finally:
-        (frozen / "freezer.state").write_text("THAWED")
+        os.kill(shim, signal.SIGCONT)
     ada.wait_for(job_id, "cancelled")
+
+
+def shim_of(container: Container) -> int:
+    container.reload()
+    return int(fields(container.attrs["State"]["Pid"])[1])

@@ -1,17 +1,19 @@
 """Containers in Docker: the product. Nothing else imports docker."""
 
+import logging
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from requests.exceptions import ReadTimeout
 from urllib3.exceptions import HTTPError
 
 from jobs.failpoints import failpoint
@@ -28,7 +30,11 @@ from scheduler.runner.docker import below
 from scheduler.runner.docker.creation import creation
 from scheduler.runner.docker.pulling import fault_of, follow
 
+logger = logging.getLogger(__name__)
+
 APPEARS_WITHIN_S = 5.0
+QUICK_S = 10
+HUNG_S = 30.0
 # As Docker shortens the id of a container that has no better name.
 SHORT_ID = 12
 
@@ -58,12 +64,20 @@ class DockerRunner:
     def __init__(self, url: str, instance: str) -> None:
         self._url = url
         self._instance = instance
+        # Containers that did not answer, and until when they are not asked again.
+        self._hung: dict[str, float] = {}
 
     # Made at first use: a daemon that is down must not keep the supervisor from
     # starting. A call that answers late is ambiguous; the name tells what came of it.
     @cached_property
     def _client(self) -> docker.DockerClient:
         return docker.DockerClient(base_url=self._url, timeout=60)
+
+    # For what the daemon answers at once, unless the container hangs that is asked for:
+    # one of them must not take the node from all others.
+    @cached_property
+    def _quick(self) -> docker.DockerClient:
+        return docker.DockerClient(base_url=self._url, timeout=QUICK_S)
 
     def has_image(self, image: str) -> bool:
         with _daemon():
@@ -119,12 +133,12 @@ class DockerRunner:
 
     def _one(self, name: str) -> Observation:
         """A name that is taken may not be found yet: the daemon is still making it."""
-        until = time.monotonic() + APPEARS_WITHIN_S
+        until = monotonic() + APPEARS_WITHIN_S
         while not (found := self.observe(name)):
-            if time.monotonic() > until:
+            if monotonic() > until:
                 text = f"Container {name} was there and went."
                 raise RunnerFault(Reason.LAUNCH_FAULT, text)
-            time.sleep(0.05)
+            sleep(0.05)
         return found[0]
 
     def observe(self, name: str | None = None) -> list[Observation]:
@@ -132,18 +146,32 @@ class DockerRunner:
         with _daemon():
             try:
                 if name is not None:
-                    return [_observation(self._client.containers.get(name))]
+                    return [_observation(self._quick.containers.get(name))]
             except NotFound:
                 return []
-            found = self._client.containers.list(
-                all=True, filters=ours, ignore_removed=True
-            )
-            return [_observation(container) for container in found]
+            listed = self._quick.api.containers(all=True, filters=ours)
+            seen = map(self._seen, listed)
+            return [observation for observation in seen if observation]
+
+    def _seen(self, listed: dict[str, Any]) -> Observation | None:
+        """None if it went meanwhile. One that can not be looked at is not judged: the
+        list tells that it is there, and it counts as running."""
+        container_id = listed["Id"]
+        if monotonic() < self._hung.get(container_id, 0.0):
+            return _hung_observation(listed)
+        try:
+            return _observation(self._quick.containers.get(container_id))
+        except NotFound:
+            return None
+        except ReadTimeout:
+            logger.warning("container %s hangs", container_id)
+            self._hung[container_id] = monotonic() + HUNG_S
+            return _hung_observation(listed)
 
     def stop(self, name: str, *, force: bool) -> None:
         # 409: it is not running any more.
         with _daemon(), _gone_is_fine():
-            self._client.containers.get(name).kill("SIGKILL" if force else "SIGTERM")
+            self._quick.api.kill(name, "SIGKILL" if force else "SIGTERM")
 
     def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
         with _daemon(), _gone_is_fine():
@@ -238,6 +266,16 @@ def _observation(container: Any) -> Observation:
         error=state["Error"],
         image_digest=container.attrs["Image"],
         gpu_uuids=_gpu_uuids(container.attrs["HostConfig"]),
+    )
+
+
+def _hung_observation(listed: dict[str, Any]) -> Observation:
+    return Observation(
+        name=listed["Names"][0].lstrip("/"),
+        nonce=listed["Labels"].get("gpujobs.nonce", ""),
+        container_id=listed["Id"],
+        state=ContainerState.RUNNING,
+        started_at=datetime.fromtimestamp(listed["Created"], UTC),
     )
 
 

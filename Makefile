@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 PORT ?= 8000
 DATA ?= var/demo
 
-.PHONY: help demo venv test check format clean
+.PHONY: help demo venv test chaos soak check format clean
 
 help:
 	@echo "make demo [PORT=8000] [DATA=var/demo] [ONCE=1]   the product, with three sample jobs"
 	@echo "make test                                        all tests, on SQLite and PostgreSQL"
+	@echo "make chaos [SEED=n]                              150 jobs while everything is killed at random"
+	@echo "make soak [N=2000] [SEED=n]                      the same for longer, with ten reboots"
 	@echo "make check                                       style, types, layers, migrations, schema"
 	@echo "make format                                      rewrite the code in the project's style"
 	@echo "make venv                                        only the virtual environment"
@@ -22,6 +24,14 @@ venv: $(VENV)/.development
 
 test: $(VENV)/.development
 	@scripts/test $(BIN)/python
+
+CHAOS = $(BIN)/python -m tests.postgres $(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+
+chaos: $(VENV)/.development
+	@$(CHAOS)
+
+soak: $(VENV)/.development
+	@$(CHAOS) --jobs $(or $(N),2000) --reboots 10 --least-kills 500 --submit-every 0.7 --minutes 240
 
 check: $(VENV)/.development
 	@scripts/check $(BIN)

@@ -1,10 +1,15 @@
+import logging
 from collections.abc import Callable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from django.db import Error, connection
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from jobs import audit
+from jobs import audit, outage
+from jobs.api.problems import unavailable
+
+logger = logging.getLogger(__name__)
 
 
 def remember_address(
@@ -20,6 +25,39 @@ def remember_address(
             audit.address.reset(token)
 
     return middleware
+
+
+class TellOfOutage:
+    """What fails because the database is away is 503, and not our fault. The views of
+    the API say so themselves; what other middleware raises comes to handler500."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self._look_up_person(request) or self.get_response(request)
+        if response.status_code == 503 and not connection.in_atomic_block:
+            # A new one may find the server that took over.
+            connection.close()
+        return response
+
+    def _look_up_person(self, request: HttpRequest) -> HttpResponse | None:
+        """Here, since whoever asks for the user first meets the outage."""
+        try:
+            bool(request.user)
+        except Error as error:
+            if answer := self.process_exception(request, error):
+                return answer
+            raise
+        return None
+
+    def process_exception(
+        self, request: HttpRequest, error: Exception
+    ) -> HttpResponse | None:
+        if not outage.is_outage(error):
+            return None
+        logger.error("the database can not be used: %s", error)
+        return unavailable(request)
 
 
 def use_time_zone(

@@ -1,10 +1,13 @@
 """Every error of the API as RFC 9457 problem details."""
 
+import logging
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from django.contrib.sessions.exceptions import SessionInterrupted
 from django.core.exceptions import (
     PermissionDenied,
     SuspiciousOperation,
@@ -17,6 +20,7 @@ from django.http import (
     HttpResponseBase,
     JsonResponse,
 )
+from django.template.loader import render_to_string
 from django.views import defaults
 from rest_framework.exceptions import APIException, ErrorDetail, ParseError
 from rest_framework.exceptions import ValidationError as InvalidRequest
@@ -25,9 +29,12 @@ from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.settings import api_settings
 
+from jobs import outage
 from jobs.exceptions import OperatorsOnly, OverQuota, TransitionConflict
 from jobs.models import Job
 from jobs.status import Status
+
+logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
 API_PREFIX = "/api/"
@@ -80,7 +87,9 @@ class OverLimit(Problem):
 
 class Unavailable(Problem):
     status_code = 503
-    default_code = "unavailable"
+    default_code = "no_database"
+    default_detail = outage.TEXT
+    wait = outage.RETRY_AFTER_S
 
 
 def handle(exc: Exception, context: dict[str, Any]) -> Response | None:
@@ -119,6 +128,9 @@ def _translate(exc: Exception, context: Mapping[str, Any]) -> APIException | Non
             return Missing("There is no such thing, or it is not yours.")
         case SuspiciousOperation():
             return ParseError("The request is malformed.", "bad_request")
+        case _ if outage.is_outage(exc):
+            logger.error("the database can not be used: %s", exc)
+            return Unavailable()
         case _:
             return None
 
@@ -227,9 +239,18 @@ def _respond(request: HttpRequest, status: int, code: str, detail: str) -> HttpR
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if isinstance(exception, SessionInterrupted) and _is_outage_behind(exception):
+        return unavailable(request)
     if not request.path.startswith(API_PREFIX):
         return defaults.bad_request(request, exception)
     return _respond(request, 400, "bad_request", "The request is malformed.")
+
+
+def _is_outage_behind(error: BaseException | None) -> bool:
+    """A session that can not be written is told of as one that was deleted."""
+    while error is not None and not outage.is_outage(error):
+        error = error.__context__
+    return error is not None
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
@@ -240,7 +261,20 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     )
 
 
+def unavailable(request: HttpRequest) -> HttpResponse:
+    """Asks the database for nothing."""
+    if request.path.startswith((API_PREFIX, "/health")):
+        answer = _respond(request, 503, "no_database", outage.TEXT)
+    else:
+        answer = HttpResponse(render_to_string("503.html"), status=503)
+    answer["Retry-After"] = str(outage.RETRY_AFTER_S)
+    return answer
+
+
 def server_error(request: HttpRequest) -> HttpResponseBase:
+    # Of a middleware, as what a view raises does not come here.
+    if outage.is_outage(sys.exc_info()[1]):
+        return unavailable(request)
     if not request.path.startswith(API_PREFIX):
         return defaults.server_error(request)
     return _respond(

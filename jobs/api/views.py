@@ -263,5 +263,5 @@ class HealthView(APIView):
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
         except DatabaseError as exc:
-            raise Unavailable("The database does not answer.", "no_database") from exc
+            raise Unavailable() from exc
         return Response({"status": "ok", "database": "ok"})

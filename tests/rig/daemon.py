@@ -84,10 +84,19 @@ class PrivateDaemon:
         # A program that ignores SIGTERM would hold up dockerd's end.
         self._kill_all(self.container_pids())
         self.stop()
+        self._sweep()
+        shutil.rmtree(self.folder)
+
+    def lose_power(self) -> None:
+        """As a reboot would: no process, no mount, and nothing of what is in /run."""
+        self.kill()
+        self._sweep()
+        shutil.rmtree(self.folder / "exec")
+
+    def _sweep(self) -> None:
         _wait_until(self._is_swept, LEFTOVERS_S, self._story)
         for mount in reversed(self._mounts()):
             subprocess.run(["umount", "-l", mount], check=True)
-        shutil.rmtree(self.folder)
 
     def import_image(self, tag: str, changes: Sequence[str] = ()) -> None:
         """A busybox of 2 MB; `changes` are Dockerfile lines such as ENV."""

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
@@ -19,7 +19,6 @@ from urllib3.exceptions import HTTPError
 from jobs.failpoints import failpoint
 from jobs.status import Reason
 from scheduler.runner.base import (
-    ContainerState,
     LaunchSpec,
     Observation,
     Progress,
@@ -28,6 +27,7 @@ from scheduler.runner.base import (
 )
 from scheduler.runner.docker import below
 from scheduler.runner.docker.creation import creation
+from scheduler.runner.docker.observing import hung_observation, observation
 from scheduler.runner.docker.pulling import fault_of, follow
 
 logger = logging.getLogger(__name__)
@@ -52,12 +52,6 @@ _GPU_SET_UP = (
     "cdi device injection failed",
     "failed to inject cdi devices",
 )
-
-_STATES = {
-    "created": ContainerState.CREATED,
-    "exited": ContainerState.EXITED,
-    "dead": ContainerState.EXITED,
-}
 
 
 class DockerRunner:
@@ -146,27 +140,27 @@ class DockerRunner:
         with _daemon():
             try:
                 if name is not None:
-                    return [_observation(self._quick.containers.get(name))]
+                    return [observation(self._quick.containers.get(name))]
             except NotFound:
                 return []
             listed = self._quick.api.containers(all=True, filters=ours)
             seen = map(self._seen, listed)
-            return [observation for observation in seen if observation]
+            return [each for each in seen if each]
 
     def _seen(self, listed: dict[str, Any]) -> Observation | None:
         """None if it went meanwhile. One that can not be looked at is not judged: the
         list tells that it is there, and it counts as running."""
         container_id = listed["Id"]
         if monotonic() < self._hung.get(container_id, 0.0):
-            return _hung_observation(listed)
+            return hung_observation(listed)
         try:
-            return _observation(self._quick.containers.get(container_id))
+            return observation(self._quick.containers.get(container_id))
         except NotFound:
             return None
         except ReadTimeout:
             logger.warning("container %s hangs", container_id)
             self._hung[container_id] = monotonic() + HUNG_S
-            return _hung_observation(listed)
+            return hung_observation(listed)
 
     def stop(self, name: str, *, force: bool) -> None:
         # 409: it is not running any more.
@@ -246,51 +240,6 @@ def _gone_is_fine() -> Iterator[None]:
     except APIError as error:
         if error.status_code not in (404, 409):
             raise
-
-
-def _observation(container: Any) -> Observation:
-    state = container.attrs["State"]
-    kind = _STATES.get(state["Status"], ContainerState.RUNNING)
-    started_at = _time(state["StartedAt"])
-    if started_at is None:
-        kind = ContainerState.CREATED
-    return Observation(
-        name=container.name,
-        nonce=container.labels.get("gpujobs.nonce", ""),
-        container_id=container.id,
-        state=kind,
-        exit_code=None if kind is ContainerState.RUNNING else state["ExitCode"],
-        started_at=started_at,
-        finished_at=_time(state["FinishedAt"]),
-        oom_killed=state["OOMKilled"],
-        error=state["Error"],
-        image_digest=container.attrs["Image"],
-        gpu_uuids=_gpu_uuids(container.attrs["HostConfig"]),
-    )
-
-
-def _hung_observation(listed: dict[str, Any]) -> Observation:
-    return Observation(
-        name=listed["Names"][0].lstrip("/"),
-        nonce=listed["Labels"].get("gpujobs.nonce", ""),
-        container_id=listed["Id"],
-        state=ContainerState.RUNNING,
-        started_at=datetime.fromtimestamp(listed["Created"], UTC),
-    )
-
-
-def _gpu_uuids(host_config: dict[str, Any]) -> tuple[str, ...]:
-    requests = host_config.get("DeviceRequests") or []
-    return tuple(uuid for each in requests for uuid in each.get("DeviceIDs") or [])
-
-
-def _time(text: str) -> datetime | None:
-    if text.startswith("0001-"):
-        return None
-    # Docker gives nanoseconds.
-    return datetime.fromisoformat(text[:19]).replace(
-        tzinfo=UTC, microsecond=int((text[20:].rstrip("Z") or "0").ljust(6, "0")[:6])
-    )
 
 
 def _repository_and_tag(image: str) -> tuple[str, str | None]:

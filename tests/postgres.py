@@ -41,44 +41,57 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@contextlib.contextmanager
-def temporary_server() -> Iterator[str]:
-    """The URL of a database on a server that ends with the context."""
-    binaries = programs()
-    assert binaries is not None, "PostgreSQL's server programs are not installed"
-    folder = Path(tempfile.mkdtemp(prefix="gpujobs-pg-", dir="/tmp"))
-    if os.geteuid() == 0:
-        shutil.chown(folder, "postgres", "postgres")
-    data = folder / "data"
+class Server:
+    """A server of its own, which can be stopped as by a crash and started again."""
 
-    def run(program: str, *arguments: str) -> None:
-        command = [*_as_postgres(), str(binaries / program), "-D", str(data)]
+    def __init__(self) -> None:
+        binaries = programs()
+        assert binaries is not None, "PostgreSQL's server programs are not installed"
+        self._binaries = binaries
+        self._folder = Path(tempfile.mkdtemp(prefix="gpujobs-pg-", dir="/tmp"))
+        if os.geteuid() == 0:
+            shutil.chown(self._folder, "postgres", "postgres")
+        self._port = _free_port()
+        self.url = f"postgres://gpujobs@127.0.0.1:{self._port}/postgres"
+        self._run("initdb", "-U", "gpujobs", "-A", "trust", "-E", "UTF8", "--no-sync")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        data = ["-D", str(self._folder / "data")]
         subprocess.run(
-            [*command, *arguments], check=True, cwd=folder, stdout=subprocess.DEVNULL
+            [*_as_postgres(), str(self._binaries / program), *data, *arguments],
+            check=True,
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
         )
 
-    port = _free_port()
-    try:
-        run("initdb", "-U", "gpujobs", "-A", "trust", "-E", "UTF8", "--no-sync")
-        run(
-            "pg_ctl",
-            "-w",
-            "-l",
-            f"{folder}/log",
-            "-o",
-            f"{FAST} -k {folder} -p {port}",
-            "start",
-        )
-        yield f"postgres://gpujobs@127.0.0.1:{port}/postgres"
-    finally:
+    def start(self) -> None:
+        options = f"{FAST} -k {self._folder} -p {self._port}"
+        log = f"{self._folder}/log"
+        self._run("pg_ctl", "-w", "-l", log, "-o", options, "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def destroy(self) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):
-            run("pg_ctl", "-w", "-m", "immediate", "stop")
-        shutil.rmtree(folder)
+            self.stop()
+        shutil.rmtree(self._folder)
+
+
+@contextlib.contextmanager
+def temporary_server() -> Iterator[Server]:
+    server = Server()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.destroy()
 
 
 def main() -> int:
-    with temporary_server() as url:
-        child = subprocess.Popen(sys.argv[1:], env={**os.environ, "DATABASE_URL": url})
+    with temporary_server() as server:
+        env = {**os.environ, "DATABASE_URL": server.url}
+        child = subprocess.Popen(sys.argv[1:], env=env)
         signal.signal(signal.SIGTERM, lambda *_: child.terminate())
         return child.wait()
 

@@ -1,7 +1,5 @@
 """Delete: a job and its story go, and what waits for it remembers how it ended."""
 
-from functools import partial
-
 from django.db import transaction
 
 from jobs import audit, storage
@@ -25,7 +23,12 @@ def delete(job: Job, *, by: User) -> None:
         raise TransitionConflict(f"{job} is {job.status}: cancel it first.")
     remember_deleted(job)
     audit.record("job.deleted", target=job.pk, by=by, status=job.status)
+    pk = job.pk
+
+    def remove_files() -> None:
+        storage.remove_files(pk)
+
     # A web process that may not remove them leaves them to the supervisor's sweep.
-    transaction.on_commit(partial(storage.remove_files, job.pk), robust=True)
+    transaction.on_commit(remove_files, robust=True)
     with audit.purge_door("events"):
         job.delete()

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -62,7 +61,12 @@ def note_each(
 def announce_queued() -> None:
     """After the commit, let the scheduler look at the line: it has changed."""
     # The job is queued whatever comes of the wake: the supervisor wakes again.
-    transaction.on_commit(partial(job_queued.send, sender=Job), robust=True)
+    transaction.on_commit(_send_queued, robust=True)
+
+
+# No partial: of a hook that fails Django tells the name, and a partial has none.
+def _send_queued() -> None:
+    job_queued.send(sender=Job)
 
 
 def end_job(

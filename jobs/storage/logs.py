@@ -1,18 +1,23 @@
 """Bounded logs: head and tail are kept, and the cut is marked."""
 
+import fcntl
 import itertools
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import IO
 
 from django.conf import settings
 
 from jobs.models import Attempt, Job
 
 _MIB = 1024 * 1024
+# Two streams are taken for the same one if so many bytes are equal.
+_PROBE = 4096
+_LEAST_OVERLAP = 32
 
 
 def job_log_path(job: Job) -> str:
@@ -61,34 +66,18 @@ def tail(job: Job, *, most_lines: int, most_bytes: int) -> Tail | None:
 
 
 class BoundedLog:
-    """A log file of at most `cap_mb`: its head as it comes, its tail at the close.
+    """What is kept of a log of any length: its head and its tail, `cap_mb` at most.
+    What lies between is left out, and the cut is marked."""
 
-    What lies between is left out, and the cut is marked. `resume` goes on with a file
-    for which the same stream is read again from its start.
-    """
-
-    def __init__(self, path: Path, cap_mb: int, *, resume: bool = False) -> None:
-        self._half = cap_mb * _MIB // 2
-        self._file = path.open("ab" if resume else "wb", buffering=0)
-        self._head = self._skip = self._file.tell()
+    def __init__(self, cap_mb: int) -> None:
+        self._half = _half(cap_mb)
+        self._head = bytearray()
         self._tail: deque[bytes] = deque()
         self._tail_size = self._left_out = 0
 
-    def __enter__(self) -> "BoundedLog":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
-
     def write(self, chunk: bytes) -> None:
-        chunk, self._skip = chunk[self._skip :], max(0, self._skip - len(chunk))
-        room = max(0, self._half - self._head)
-        self._head += self._file.write(chunk[:room])
+        room = max(0, self._half - len(self._head))
+        self._head += chunk[:room]
         if chunk[room:]:
             self._keep(chunk[room:])
 
@@ -103,44 +92,120 @@ class BoundedLog:
             self._tail_size -= gone
             self._left_out += gone
 
-    def finish(self) -> None:
-        """Write the tail; nothing may be written after."""
-        if self._left_out:
-            self.mark(f"{self._left_out} bytes are left out here")
-        for chunk in self._tail:
-            self._file.write(chunk)
-
     def mark(self, text: str) -> None:
-        self._file.write(f"\n[gpujobs: {text}]\n".encode())
+        """Between what was written and what comes; before the head is full."""
+        self._head += _mark(text)
+
+    def content(self) -> bytes:
+        cut = f"{self._left_out} bytes are left out here"
+        between = _mark(cut) if self._left_out else b""
+        return b"".join([self._head, between, *self._tail])
+
+
+def _half(cap_mb: int) -> int:
+    return cap_mb * _MIB // 2
+
+
+def _mark(text: str) -> bytes:
+    return f"\n[gpujobs: {text}]\n".encode()
+
+
+@contextmanager
+def _locked(file: IO[bytes]) -> Iterator[None]:
+    """Against whoever else writes to this log, in whichever process: a follower may
+    still be at work when the log is completed."""
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def follow_log(path: Path, chunks: Iterable[bytes], cap_mb: int) -> bool:
+    """Copy the head of a log while its job runs: half of `cap_mb` at most. The rest is
+    read when it ended, so that whoever reads on from an offset misses nothing.
+
+    `chunks` are read from the job's first byte on; what the file has of them, whoever
+    wrote it, is not written again. True if there is no more to follow: the head is
+    full, or an empty chunk says that bytes are missing, or this is another stream.
+    """
+    room = _half(cap_mb)
+    with path.open("a+b", buffering=0) as file:
+        file.seek(0)
+        for chunk in chunks:
+            wanted = chunk[:room]
+            with _locked(file):
+                known = file.read(len(wanted))
+                if not wanted or not wanted.startswith(known):
+                    return True
+                _write(file, wanted[len(known) :])
+            room -= len(wanted)
+            if not room:
+                return True
+    return False
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    """All of it: on a disk that is almost full a part may be written."""
+    while data:
+        data = data[file.write(data) :]
 
 
 def complete_log(path: Path, chunks: Iterable[bytes], cap_mb: int) -> None:
-    """Write the whole log from what the runner kept of it.
+    """Write the whole log from what the runner kept of it; where that is nothing, what
+    was followed stays. Called again, it comes to the same.
 
-    Where the runner has lost the beginning (it rotates far above our cap), what was
-    followed while the job ran is the head.
+    An empty first chunk says that the runner may have lost the beginning, as it keeps
+    little more than our cap: then what was followed is the head. Readers see the file
+    grow: it is not made anew, and takes no more room than its content.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    followed = path.read_bytes()[: cap_mb * _MIB // 2] if path.exists() else b""
-    stream = iter(chunks)
-    first = _at_least(stream, min(len(followed), 65536))
-    part = path.with_suffix(".part")
-    with BoundedLog(part, cap_mb) as log:
-        compared = min(len(first), len(followed))
-        if not first or first[:compared] != followed[:compared]:
-            log.write(followed)
-            if first:
-                log.mark("some bytes are lost here")
-        for chunk in itertools.chain([first], stream):
+    path.touch()
+    with path.open("r+b", buffering=0) as file, _locked(file):
+        followed = file.read(_half(cap_mb))
+        stream = iter(chunks)
+        first = next(stream, b"")
+        begin = _at_least(stream, first, len(followed))
+        log = BoundedLog(cap_mb)
+        is_whole = bool(first) and followed[:_PROBE] == begin[: len(followed)][:_PROBE]
+        if not begin or (is_whole and followed.startswith(begin)):
+            return
+        if not is_whole:
+            begin = _join(log, followed, begin)
+        for chunk in itertools.chain([begin], stream):
             log.write(chunk)
-        log.finish()
-    part.replace(path)
+        file.seek(0)
+        _write(file, log.content())
+        file.truncate()
 
 
-def _at_least(stream: Iterator[bytes], size: int) -> bytes:
-    got = bytearray()
-    for chunk in stream:
-        got += chunk
-        if len(got) >= size:
+def _at_least(stream: Iterator[bytes], first: bytes, size: int) -> bytes:
+    got = bytearray(first)
+    while len(got) <= size:
+        chunk = next(stream, None)
+        if chunk is None:
             break
+        got += chunk
     return bytes(got)
+
+
+def _join(log: BoundedLog, followed: bytes, begin: bytes) -> bytes:
+    """Write what was followed, and return what comes after that of the stream."""
+    log.write(followed)
+    shared = _overlap(followed, begin)
+    if not shared:
+        log.mark("some bytes may be lost here")
+    return begin[shared:]
+
+
+def _overlap(followed: bytes, begin: bytes) -> int:
+    """How many bytes at the end of the one are those at the start of the other; 0 if
+    that can not be told, as of a program that says the same again and again."""
+    probe = begin[:_PROBE]
+    at = followed.find(probe)
+    if at >= 0:
+        size = len(followed) - at
+        is_sure = followed.find(probe, at + 1) < 0 and begin.startswith(followed[at:])
+        return size if is_sure else 0
+    sizes = range(min(len(followed), len(probe)), _LEAST_OVERLAP - 1, -1)
+    return next((size for size in sizes if followed.endswith(probe[:size])), 0)

@@ -100,7 +100,7 @@ class ServiceAdmin(HistoryAdmin):
             target = getattr(obj, self.named_by)
             told = {name: _plain(value) for name, value in changes.items()}
             audit.record(self.changed, target=target, by=request.user, **told)
-            transaction.on_commit(reservation.wake)
+            transaction.on_commit(reservation.wake, robust=True)
 
 
 def _plain(value: Any) -> Any:

@@ -125,7 +125,7 @@ def _complete_log(attempt: Attempt, log: Path, found: Observation | None) -> Non
             look(attempt)
         else:
             return
-    storage.complete_log(log, [told.encode()], settings.LOG_CAP_MB)
+    storage.complete_log(log, [b"", told.encode()], settings.LOG_CAP_MB)
 
 
 def _known(attempt: Attempt, log: Path) -> ending.Known:

@@ -5,7 +5,7 @@ in memory: whatever is asked is answered by looking.
 """
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -132,11 +132,12 @@ class Runner(Protocol):
         """Send SIGTERM, or with `force` SIGKILL, and return at once."""
         ...
 
-    def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
+    def logs(self, name: str, *, follow: bool) -> Generator[bytes]:
         """All bytes of stdout and stderr in their order, from the start.
 
         With `follow`, until the container ends; that the stream ended is no proof
-        that the container did.
+        that the container did. An empty chunk says that bytes may be missing where it
+        stands, since the runner does not keep a log of any length.
         """
         ...
 

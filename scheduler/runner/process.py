@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ class ProcessRunner:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL if force else signal.SIGTERM)
 
-    def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
+    def logs(self, name: str, *, follow: bool) -> Generator[bytes]:
         output = self._folder / name / "output"
         if not output.exists():
             return

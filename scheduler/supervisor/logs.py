@@ -1,15 +1,16 @@
-"""Logs while jobs run: a thread per container copies its bytes to the job's file."""
+"""Logs while jobs run: a thread per container copies the head to the job's file."""
 
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 
 from django.conf import settings
 
+from jobs import storage
 from jobs.models import Attempt
-from jobs.storage import BoundedLog
 from scheduler.runner.base import Runner, RunnerFault
 
 logger = logging.getLogger(__name__)
@@ -30,11 +31,15 @@ class LogFollowers:
         self._wake = wake
         self._threads: dict[str, threading.Thread] = {}
         self._begun: dict[str, float] = {}
+        # Of these the rest is read at their end.
+        self._done: set[str] = set()
 
     def ensure(self, attempt: Attempt) -> None:
         """Follow this running attempt, from where its file ends if it was before."""
         name = attempt.container
         thread = self._threads.get(name)
+        if name in self._done:
+            return
         if thread is None or self._is_over(name, thread):
             path = settings.DATA_ROOT / attempt.log_path
             thread = threading.Thread(
@@ -51,13 +56,15 @@ class LogFollowers:
     def forget_but(self, names: set[str]) -> None:
         for name in self._threads.keys() - names:
             del self._threads[name], self._begun[name]
+        self._done &= names
 
     def _follow(self, name: str, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with BoundedLog(path, settings.LOG_CAP_MB, resume=True) as log:
-                for chunk in self._runner.logs(name, follow=True):
-                    log.write(chunk)
+            # Closed, or the runner would go on to offer what nobody takes.
+            with closing(self._runner.logs(name, follow=True)) as chunks:
+                if storage.follow_log(path, chunks, settings.LOG_CAP_MB):
+                    self._done.add(name)
         except (RunnerFault, OSError) as fault:
             logger.warning("log of %s is not followed: %s", name, fault)
         finally:

@@ -236,8 +236,10 @@ def _free_port() -> int:
 
 def _fresh_database(env: dict[str, str], data: Path) -> tuple[str, str] | None:
     """Point `env` at a new database: a file, or one on the server of DATABASE_URL."""
-    server = os.environ.get("DATABASE_URL", "sqlite")
-    if server.startswith("sqlite"):
+    server = env.get("DATABASE_URL", "sqlite")
+    if server.startswith("sqlite:"):
+        return None
+    if server == "sqlite":
         env["DATABASE_URL"] = f"sqlite:///{data / 'gpujobs.db'}"
         return None
     name = f"stack_{secrets.token_hex(4)}"

@@ -1,5 +1,6 @@
 """A database that is away is 503 with a word when to try again, never 500."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,8 +18,9 @@ from django.db import (
 from django.test import Client
 from django.urls import reverse
 
-from jobs.models import User
+from jobs.models import Job, User
 from jobs.outage import is_outage
+from jobs.signals import job_queued
 from tests.factories import make_job
 
 pytestmark = pytest.mark.django_db
@@ -26,6 +28,22 @@ pytestmark = pytest.mark.django_db
 
 class ReadOnly(Exception):
     sqlstate = "25006"
+
+
+class TooManyColumns(Exception):
+    sqlstate = "54011"
+
+
+class NoSuchTable(Exception):
+    sqlite_errorcode = sqlite3.SQLITE_ERROR
+
+
+class Malformed(Exception):
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT_INDEX
+
+
+class ReadError(Exception):
+    sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
 
 
 def caused(error: Exception, by: Exception) -> Exception:
@@ -42,10 +60,13 @@ def caused(error: Exception, by: Exception) -> Exception:
         (OperationalError("attempt to write a readonly database"), True),
         (InterfaceError("connection already closed"), True),
         (caused(InternalError("cannot execute INSERT"), ReadOnly()), True),
-        (OperationalError("no such table: jobs_job"), False),
+        (caused(OperationalError("disk I/O error"), ReadError()), True),
+        (caused(DatabaseError("is malformed"), Malformed()), True),
+        (caused(OperationalError("no such table"), NoSuchTable()), False),
+        (caused(OperationalError("too many columns"), TooManyColumns()), False),
         (ProgrammingError('relation "jobs_job" does not exist'), False),
         (IntegrityError("duplicate key"), False),
-        (DatabaseError("database disk image is malformed"), False),
+        (DatabaseError("something else"), False),
         (caused(ValueError("not of the database"), ReadOnly()), False),
         (None, False),
     ],
@@ -102,7 +123,7 @@ def test_so_do_pages_in_words(
         answer = client.get(path)
     assert answer.status_code == 503
     assert answer["Retry-After"] == "5"
-    assert "Jobs that run are not touched" in answer.content.decode()
+    assert "Jobs go on running" in answer.content.decode()
 
 
 def test_a_server_that_only_follows_accepts_nothing_and_says_so(
@@ -120,3 +141,21 @@ def test_a_query_that_is_wrong_stays_our_fault(alice: User, client: Client) -> N
     url = reverse("job-detail", args=[job.pk])
     with away(ProgrammingError("column does not exist")):
         assert client.get(url).status_code == 500
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_wake_that_fails_after_the_commit_fails_no_submission(
+    alice: User, api: Any
+) -> None:
+    """It was committed: an error would have it sent again."""
+
+    def broken(**_: Any) -> None:
+        raise OperationalError("terminating connection")
+
+    job_queued.connect(broken, dispatch_uid="broken")
+    try:
+        answer = api(alice).post("/api/v1/jobs", {"image": "busybox"})
+    finally:
+        job_queued.disconnect(dispatch_uid="broken")
+    assert answer.status_code == 201
+    assert Job.objects.filter(pk=answer.json()["id"]).exists()

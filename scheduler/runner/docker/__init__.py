@@ -2,8 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import cached_property
 from http.client import HTTPException
@@ -25,7 +25,7 @@ from scheduler.runner.base import (
     RunnerFault,
     Stray,
 )
-from scheduler.runner.docker import below
+from scheduler.runner.docker import below, rotation
 from scheduler.runner.docker.creation import creation
 from scheduler.runner.docker.observing import hung_observation, observation
 from scheduler.runner.docker.pulling import fault_of, follow
@@ -167,15 +167,17 @@ class DockerRunner:
         with _daemon(), _gone_is_fine():
             self._quick.api.kill(name, "SIGKILL" if force else "SIGTERM")
 
-    def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
+    def logs(self, name: str, *, follow: bool) -> Generator[bytes]:
         with _daemon(), _gone_is_fine():
             container = self._client.containers.get(name)
+            host_config = container.attrs["HostConfig"]
             if follow:
-                yield from container.logs(stream=True, follow=True)
+                with closing(container.logs(stream=True, follow=True)) as entries:
+                    yield from rotation.followed(entries, host_config)
             else:
                 # At once: line by line takes almost three times as long, and what the
                 # log driver keeps is bounded.
-                yield container.logs()
+                yield from rotation.kept(container.logs(), host_config)
 
     def remove(self, name: str) -> None:
         # 409: a removal is under way.

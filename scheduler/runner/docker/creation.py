@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
+from docker.types import DeviceRequest, Mount, Ulimit
 
 from scheduler.runner.base import LaunchSpec
+from scheduler.runner.docker.rotation import log_config
 
 ARTIFACTS = "/artifacts"
 SCRATCH = "/scratch"
@@ -50,15 +51,7 @@ def creation(spec: LaunchSpec, instance: str) -> dict[str, Any]:
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
         "oom_score_adj": 500,
         "healthcheck": {"test": ["NONE"]},
-        # Sized above our own cap: a rotated log could not be read whole.
-        "log_config": LogConfig(
-            type="local",
-            config={
-                "max-size": f"{2 * spec.log_cap_mb}m",
-                "max-file": "2",
-                "compress": "false",
-            },
-        ),
+        "log_config": log_config(spec.log_cap_mb),
     }
 
 

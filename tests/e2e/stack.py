@@ -17,7 +17,6 @@ import requests
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "correct-horse-battery"
-MANAGE = [sys.executable, str(ROOT / "manage.py")]
 PATIENCE_S = 120.0
 
 
@@ -40,6 +39,8 @@ class Stack:
 
     # What every command of the product is run by; it must become that command.
     prefix: tuple[str, ...] = ()
+    # Where the code of the product is.
+    root = ROOT
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder
@@ -67,14 +68,19 @@ class Stack:
 
     def manage(self, *arguments: str) -> str:
         done = subprocess.run(
-            [*self.prefix, *MANAGE, *arguments],
+            [*self.prefix, *self.program, *arguments],
             env=self.env,
+            cwd=self.root,
             check=False,
             capture_output=True,
             text=True,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    @property
+    def program(self) -> list[str]:
+        return [sys.executable, str(self.root / "manage.py")]
 
     def shell(self, code: str) -> str:
         """What this prints, run inside the product and with its database."""
@@ -93,7 +99,7 @@ class Stack:
             self._processes[name] = subprocess.Popen(
                 [*self.prefix, *self.command(name.partition("-")[0])],
                 env={**self.env, **(env or {})},
-                cwd=ROOT,
+                cwd=self.root,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -106,8 +112,8 @@ class Stack:
                 *("--threads", "8", "-b", f"127.0.0.1:{self.port}"),
                 "--no-control-socket",
             ],
-            "cluster": [*MANAGE, "cluster"],
-            "supervisor": [*MANAGE, "supervise"],
+            "cluster": [*self.program, "cluster"],
+            "supervisor": [*self.program, "supervise"],
         }[kind]
 
     def _answers(self) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.runner.docker import DockerRunner
 from tests.e2e.gates import Gates
-from tests.e2e.stack import MANAGE, Person, Stack, until
+from tests.e2e.stack import Person, Stack, until
 from tests.rig.daemon import PrivateDaemon
 from tests.rig.fixtures import IMAGE
 
@@ -18,7 +18,7 @@ FOREIGN = "gpujobs-test-foreign"
 
 def verify(stack: Stack) -> tuple[int, str]:
     done = subprocess.run(
-        [*MANAGE, "verify", "--patience", "5"],
+        [*stack.program, "verify", "--patience", "5"],
         env=stack.env,
         check=False,
         capture_output=True,

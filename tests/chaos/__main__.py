@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--jobs", type=int, default=150)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--reboots", type=int, default=0)
+    parser.add_argument("--reboots", type=int, default=1)
     parser.add_argument(
         "--minutes", type=float, default=5.0, help="after which nothing is killed"
     )

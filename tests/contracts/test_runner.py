@@ -30,6 +30,9 @@ from tests.rig.fixtures import IMAGE
 KINDS = ["fake", "process", pytest.param("docker", marks=pytest.mark.docker)]
 REAL = KINDS[1:]
 
+# Of no other test run on this machine.
+LONG = f"{100_000 + os.getpid()}.5"
+
 
 @pytest.fixture
 def work() -> Iterator[Path]:
@@ -246,20 +249,20 @@ class TestRealRunners:
     def test_a_process_in_it_is_held_by_it(
         self, runner: Runner, spec: LaunchSpec
     ) -> None:
-        found = runner.launch(sh(spec, "sleep 12345.5"))
+        found = runner.launch(sh(spec, f"sleep {LONG}"))
 
         def holders() -> set[str | None]:
             return {
                 runner.holder(int(proc.name))
                 for proc in Path("/proc").glob("[0-9]*")
-                if _command(proc) == b"sleep\x0012345.5\x00"
+                if _command(proc) == f"sleep\0{LONG}\0".encode()
             }
 
         until(lambda: holders() == {found.container_id}, "the program to run")
         (pid,) = (
             int(proc.name)
             for proc in Path("/proc").glob("[0-9]*")
-            if _command(proc) == b"sleep\x0012345.5\x00"
+            if _command(proc) == f"sleep\0{LONG}\0".encode()
         )
         assert look_up(pid).process in ("sleep", "busybox")
         if os.geteuid() == 0:
@@ -288,12 +291,12 @@ class TestProcesses:
     def test_nothing_of_it_outlives_its_end(
         self, runner: Runner, spec: LaunchSpec
     ) -> None:
-        runner.launch(sh(spec, "sleep 12345.6 & echo done"))
+        runner.launch(sh(spec, f"sleep {LONG} & echo done"))
         ended(runner, spec.name)
 
         def left() -> list[bytes]:
             commands = map(_command, Path("/proc").glob("[0-9]*"))
-            return [command for command in commands if b"12345.6" in command]
+            return [command for command in commands if LONG.encode() in command]
 
         until(lambda: not left(), "what it left to be killed")
 

@@ -91,7 +91,8 @@ class Watchdog:
         """From the start of a cluster to its end, whoever ends it."""
         ear, mouth = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         with _closing(ear), _closing(mouth):
-            command = [sys.executable, sys.argv[0], "cluster", f"--beat={mouth}"]
+            command = [sys.executable, sys.argv[0], "cluster"]
+            command += [f"--beat={mouth}", f"--watchdog={os.getpid()}"]
             cluster = subprocess.Popen(  # noqa: S603
                 command, start_new_session=True, pass_fds=[mouth]
             )

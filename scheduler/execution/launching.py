@@ -33,6 +33,9 @@ from scheduler.runner.base import (
     boot_id,
 )
 
+# The key under which an attempt's evidence tells that its container is not wanted.
+GIVEN_UP = "given_up"
+
 
 def launch(attempt_id: str) -> None:
     """starting -> running, or the end of the attempt if it can not be started."""
@@ -43,6 +46,8 @@ def launch(attempt_id: str) -> None:
         found = look(attempt)
         if found is not None:
             _settle(attempt, found)
+        elif given_up := attempt.evidence.get(GIVEN_UP):
+            _end_given_up(attempt, given_up)
         elif attempt.stop_reason:
             _end_unstarted(attempt, *_ordered(attempt))
         else:
@@ -60,17 +65,34 @@ def _settle(attempt: Attempt, found: Observation) -> None:
     launcher that died may still be on its way inside the daemon."""
     if found.state is not ContainerState.CREATED:
         mark_running(attempt, found)
-    elif _remove(attempt):
-        ended = ending.judge(found, ending.Known())
-        _end_unstarted(attempt, ended.reason, ended.text)
+        return
+    ended = ending.judge(found, ending.Known())
+    _give_up(attempt, found, ended.reason, ended.text)
 
 
-def _remove(attempt: Attempt) -> bool:
-    """Whether it is seen to be gone: a removal that is under way is no evidence yet,
-    and launch is asked for again."""
+def _give_up(attempt: Attempt, found: Observation, reason: Reason, text: str) -> None:
+    """Remove what was made, and end the attempt once nothing of it is there.
+
+    Written down first: were it forgotten after the removal, a launch would make another
+    container for this attempt, whose program may have been started by the first.
+    """
+    told = {"container": found.container_id, "reason": reason, "text": text}
+    attempt.evidence = {GIVEN_UP: told}
+    attempt.save(update_fields=["evidence"])
     node_runner().remove(attempt.container)
     failpoint("launch.removed")
-    return look(attempt) is None
+    # A removal that is under way is no evidence yet, and launch is asked for again.
+    if look(attempt) is None:
+        _end_given_up(attempt, told)
+
+
+def _end_given_up(attempt: Attempt, told: dict[str, str]) -> None:
+    """Also what the daemon has forgotten may run: its GPU is held until it is ended."""
+    for stray in node_runner().strays():
+        if stray.container_id == told["container"]:
+            node_runner().end_stray(stray)
+            return
+    _end_unstarted(attempt, Reason(told["reason"]), told["text"])
 
 
 def mark_running(attempt: Attempt, found: Observation) -> None:
@@ -79,7 +101,7 @@ def mark_running(attempt: Attempt, found: Observation) -> None:
         attempt,
         container_id=found.container_id,
         image_digest=found.image_digest,
-        boot_id=boot_id(),
+        boot_id=attempt.boot_id or boot_id(),
         started_at=found.started_at,
         by=BY,
     )
@@ -92,6 +114,9 @@ def _create(attempt: Attempt) -> None:
         _end_unstarted(attempt, Reason.POLICY_DENIED, refusal)
         return
     failpoint("launch.begun")
+    # Before anything of it can run: after a restart of the node nobody knows else.
+    attempt.boot_id = boot_id()
+    attempt.save(update_fields=["boot_id"])
     try:
         found = _launch(attempt)
     except RunnerFault as fault:
@@ -127,9 +152,6 @@ def _after_fault(attempt: Attempt, fault: RunnerFault) -> None:
     if found is not None and found.state is not ContainerState.CREATED:
         _settle(attempt, found)
         return
-    # Only what is there and ours: with its name alone it may be somebody else's.
-    if found is not None and not _remove(attempt):
-        return
     reason = fault.reason
     if reason is Reason.IMAGE_NOT_FOUND:
         # It was there when the job was placed: look for it again, then try again.
@@ -137,7 +159,11 @@ def _after_fault(attempt: Attempt, fault: RunnerFault) -> None:
             node__name=attempt.node, image=attempt.job.image
         ).update(state=ImageState.WANTED, updated_at=timezone.now())
         reason = Reason.LAUNCH_FAULT
-    _end_unstarted(attempt, reason, str(fault))
+    # Only what is there and ours: with its name alone it may be somebody else's.
+    if found is not None:
+        _give_up(attempt, found, reason, str(fault))
+    else:
+        _end_unstarted(attempt, reason, str(fault))
 
 
 def _end_unstarted(attempt: Attempt, reason: Reason, text: str) -> None:

@@ -12,13 +12,14 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl
 
 
-def run_cluster(beat_fd: int | None = None) -> None:
-    """Run until SIGTERM, after which the tasks at work are finished.
+def run_cluster(beat_fd: int, watchdog: int) -> None:
+    """Run until SIGTERM, after which the tasks at work are finished. `watchdog` is the
+    pid of our parent: it may have died before we could ask for its word.
 
     Every process dies with the one that forked it: killed in whatever part, the rest
     neither stays behind unseen nor goes on beside a new cluster.
     """
-    _die_with(os.getppid())
+    _die_with(watchdog)
     os.register_at_fork(before=_remember_pid, after_in_child=_die_with_forker)
     beat.attach(beat_fd)
     Cluster().start()

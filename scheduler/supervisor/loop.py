@@ -93,6 +93,7 @@ class Supervisor:
         self._due: dict[str, float] = {}
         self._unkillable: dict[str, float] = {}
         self._clock = RunClock()
+        self._rest_s = TURN_S
         self._heart = Heartbeat(self._node)
         # Whether nothing of attempts that ended ran here since the node joined.
         self._is_clean = False
@@ -114,7 +115,7 @@ class Supervisor:
             self._woken.clear()
             self._kills.keep_watching()
             self._try_turn()
-            self._woken.wait(TURN_S)
+            self._woken.wait(self._rest_s)
         self._heart.beat(NodeState.DOWN)
 
     def _try_turn(self) -> None:
@@ -181,6 +182,7 @@ class Supervisor:
         self._kills.write_down(self._live)
         attempts = {str(attempt.pk): attempt for attempt in live}
         self._follow(live, found)
+        self._rest_s = min([TURN_S, *filter(None, map(_grace_left_s, live))])
         asks = reconcile(timezone.now(), map(self._known, live), found)
         self._clock.forget_but(set(attempts))
         self._standing = standing(self._node.name)
@@ -244,6 +246,15 @@ class Supervisor:
             stop_wanted=bool(attempt.stop_reason),
             stop_sent_at=attempt.stop_sent_at,
         )
+
+
+def _grace_left_s(attempt: Attempt) -> float | None:
+    """Until SIGKILL is due: the next turn shall be then, and not up to a second later."""
+    if attempt.stop_sent_at is None:
+        return None
+    since = (timezone.now() - attempt.stop_sent_at).total_seconds()
+    left_s = attempt.job.grace_s - since
+    return left_s if 0 < left_s < TURN_S else None
 
 
 def _ended(attempt: Attempt) -> Ended:

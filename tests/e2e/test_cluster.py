@@ -99,6 +99,14 @@ def test_nothing_of_it_outlives_its_watchdog(stack: Stack, tree: Tree) -> None:
     until(lambda: is_gone(tree.all), "every process to end", 10)
 
 
+def test_nor_one_that_its_watchdog_had_only_just_begun(stack: Stack) -> None:
+    """It takes a second or so until it can ask to die with its parent."""
+    watchdog = stack.pid("cluster")
+    begun = until(lambda: children(watchdog), "the cluster to be begun")
+    os.kill(watchdog, signal.SIGKILL)
+    until(lambda: is_gone(begun), "it to end", 30)
+
+
 def test_nothing_of_a_cluster_outlives_its_first_process(
     stack: Stack, tree: Tree
 ) -> None:

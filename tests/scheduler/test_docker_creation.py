@@ -90,7 +90,7 @@ GOLDEN = {
     "healthcheck": {"test": ["NONE"]},
     "log_config": {
         "Type": "local",
-        "Config": {"max-size": "32m", "max-file": "2", "compress": "false"},
+        "Config": {"max-size": "8000k", "max-file": "4", "compress": "false"},
     },
 }
 

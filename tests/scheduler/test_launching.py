@@ -15,10 +15,10 @@ from django.utils import timezone
 from jobs import lifecycle, storage
 from jobs.models import Attempt, AuditRecord, Job, JobEvent, UsageRecord
 from jobs.status import NODE_FAULTS, Reason, Status
-from scheduler.execution import collect, ground, launch, launch_spec
+from scheduler.execution import collect, ground, launch, launch_spec, launching
 from scheduler.execution.ground import work_folder
 from scheduler.models import GPU, Node, NodeImage, NodeState
-from scheduler.runner.base import ContainerState, Mount, RunnerFault
+from scheduler.runner.base import ContainerState, Mount, RunnerFault, Stray
 from tests.factories import IMAGE, make_user
 from tests.fakes import FakeRunner
 from tests.scheduler.factories import (
@@ -38,6 +38,14 @@ DAEMON_AWAY = RunnerFault(Reason.DAEMON_FAULT, "no answer")
 @pytest.fixture
 def attempt(gpu: GPU, runner: FakeRunner) -> Attempt:
     return make_reserved()
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def stray(container_id: str) -> Stray:
+    return Stray(container_id=container_id, processes=((1, "born"),))
 
 
 def do_launch(attempt: Attempt) -> Attempt:
@@ -222,6 +230,46 @@ class TestAdoption:
         assert (runner.starts, runner.containers) == ([], {})
         assert (attempt.reason, attempt.job.status) == ("launch_fault", "queued")
         assert not holds(attempt)
+
+    def test_one_that_ran_before_a_restart_of_the_node_is_told_as_lost(
+        self, attempt: Attempt, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its launcher died with the node, before it could write down that it runs."""
+        with monkeypatch.context() as dying:
+            dying.setattr(launching, "boot_id", lambda: "the boot before")
+            dying.setattr(launching, "_settle", _die)
+            with pytest.raises(KeyboardInterrupt):
+                do_launch(attempt)
+        runner.end(attempt.container_name, 255)
+        collect(str(attempt.pk))
+        attempt.refresh_from_db()
+        assert attempt.reason == "node_lost"
+
+    def test_no_second_container_is_made_for_one_that_was_given_up(
+        self, attempt: Attempt, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        runner.create(launch_spec(attempt))
+        with monkeypatch.context() as dying:
+            dying.setattr(launching, "_end_given_up", _die)
+            with pytest.raises(KeyboardInterrupt):
+                do_launch(attempt)
+        assert runner.containers == {}
+        attempt = do_launch(attempt)
+        assert (attempt.reason, attempt.job.status) == ("launch_fault", "queued")
+        assert runner.starts == []
+
+    def test_nor_is_its_gpu_given_back_while_something_of_it_runs_below(
+        self, attempt: Attempt, runner: FakeRunner
+    ) -> None:
+        runner.create(launch_spec(attempt))
+        container_id = runner.containers[attempt.container_name].container_id
+        runner.below[container_id] = stray(container_id)
+        attempt = do_launch(attempt)
+        assert attempt.is_live
+        assert holds(attempt)
+        assert [each.container_id for each in runner.ended_strays] == [container_id]
+        runner.below.clear()
+        assert do_launch(attempt).reason == "launch_fault"
 
     def test_while_its_removal_is_under_way_its_gpus_are_kept(
         self, attempt: Attempt, runner: FakeRunner

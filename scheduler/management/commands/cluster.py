@@ -18,11 +18,17 @@ class Command(BaseCommand):
             help="be the cluster itself and tell its watchdog by this descriptor",
         )
 
-    def handle(self, *args: Any, beat: int | None, **options: Any) -> None:
-        if beat is not None:
-            run_cluster(beat)
+        parser.add_argument(
+            "--watchdog", type=int, metavar="PID", help="the process to end with"
+        )
+
+    def handle(
+        self, *args: Any, beat: int | None, watchdog: int | None, **options: Any
+    ) -> None:
+        if beat is not None and watchdog is not None:
+            run_cluster(beat, watchdog)
             return
-        watchdog = Watchdog()
+        parent = Watchdog()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: watchdog.stop())
-        watchdog.run()
+            signal.signal(number, lambda *_: parent.stop())
+        parent.run()

@@ -6,7 +6,7 @@ from typing import Any
 from docker.types import DeviceRequest, Mount, Ulimit
 
 from scheduler.runner.base import LaunchSpec
-from scheduler.runner.docker.rotation import log_config
+from scheduler.runner.docker.logs import log_config
 
 ARTIFACTS = "/artifacts"
 SCRATCH = "/scratch"

@@ -36,9 +36,8 @@ class TellOfOutage:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self._look_up_person(request) or self.get_response(request)
-        if response.status_code == 503 and not connection.in_atomic_block:
-            # A new one may find the server that took over.
-            connection.close()
+        if response.status_code == 503:
+            _start_afresh()
         return response
 
     def _look_up_person(self, request: HttpRequest) -> HttpResponse | None:
@@ -58,6 +57,12 @@ class TellOfOutage:
             return None
         logger.error("the database can not be used: %s", error)
         return unavailable(request)
+
+
+def _start_afresh() -> None:
+    """A new connection may find the server that took over."""
+    if not connection.in_atomic_block:
+        connection.close()
 
 
 def use_time_zone(

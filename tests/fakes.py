@@ -3,7 +3,7 @@
 tests/contracts holds it to the same cases as the real ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -117,10 +117,11 @@ class FakeRunner:
             if force or name not in self.deaf:
                 self.end(name, 137 if force else 143)
 
-    def logs(self, name: str, *, follow: bool) -> Iterator[bytes]:
+    def logs(self, name: str, *, follow: bool) -> Generator[bytes]:
         self._fail("logs", self.faults)
         name = self._name(name)
-        yield self.output.get(name, b"")
+        if name in self.output:
+            yield self.output[name]
 
     def remove(self, name: str) -> None:
         self._fail("remove", self.faults)

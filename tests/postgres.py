@@ -72,6 +72,20 @@ class Server:
     def stop(self) -> None:
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
 
+    def stand_still(self) -> None:
+        """It neither answers nor goes away, as on a disk that hangs."""
+        self._send(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        main = (self._folder / "data/postmaster.pid").read_text().split()[0]
+        os.kill(int(main), number)
+        for child in Path(f"/proc/{main}/task/{main}/children").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), number)
+
     def destroy(self) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):
             self.stop()

@@ -46,7 +46,7 @@ class _Driver:
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    Database = _Driver()
+    Database: Any = _Driver()
 
     def init_connection_state(self) -> None:
         super().init_connection_state()

@@ -3,7 +3,7 @@
 import fcntl
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -110,18 +110,18 @@ class Supervisor:
 
     def run(self) -> None:
         """Turn until told to stop. Jobs go on without us."""
-        self._heart.beat(NodeState.JOINING)
+        self._try(lambda: self._heart.beat(NodeState.JOINING))
         while not self.is_stopping:
             self._woken.clear()
             self._kills.keep_watching()
-            self._try_turn()
+            self._try(self.turn)
             self._woken.wait(self._rest_s)
-        self._heart.beat(NodeState.DOWN)
+        self._try(lambda: self._heart.beat(NodeState.DOWN))
 
-    def _try_turn(self) -> None:
+    def _try(self, act: Callable[[], object]) -> None:
         """A database or a disk that fails costs a turn, not the supervisor."""
         try:
-            self.turn()
+            act()
         except (Error, OSError):
             logger.exception("this turn was given up")
             # A connection that broke does not mend itself.

@@ -2,7 +2,7 @@ import hashlib
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,107 +16,179 @@ from jobs.storage import (
     BoundedLog,
     artifacts,
     complete_log,
+    follow_log,
 )
 from tests.factories import make_attempt, make_job
 
 MIB = 1024 * 1024
 
 
+def kept(chunks: Iterable[bytes]) -> bytes:
+    log = BoundedLog(1)
+    for chunk in chunks:
+        log.write(chunk)
+    return log.content()
+
+
 class TestBoundedLog:
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        return tmp_path / "1.log"
+    def test_what_is_within_the_cap_is_kept_byte_for_byte(self) -> None:
+        chunks = (b"\xff\x00z\xc3", b"\xb3\n", b"", b"no newline")
+        assert kept(chunks) == b"\xff\x00z\xc3\xb3\nno newline"
 
-    def test_what_is_within_the_cap_is_kept_byte_for_byte(self, path: Path) -> None:
-        with BoundedLog(path, 1) as log:
-            for chunk in (b"\xff\x00z\xc3", b"\xb3\n", b"", b"no newline"):
-                log.write(chunk)
-            log.finish()
-        assert path.read_bytes() == b"\xff\x00z\xc3\xb3\nno newline"
-
-    def test_it_can_be_read_while_it_grows(self, path: Path) -> None:
-        with BoundedLog(path, 1) as log:
-            log.write(b"first\n")
-            assert path.read_bytes() == b"first\n"
-
-    def test_of_more_head_and_tail_are_kept_and_the_cut_is_marked(
-        self, path: Path
-    ) -> None:
+    def test_of_more_head_and_tail_are_kept_and_the_cut_is_marked(self) -> None:
         lines = [b"%07d\n" % n for n in range(400_000)]  # 3.05 MiB
-        with BoundedLog(path, 1) as log:
-            for line in lines:
-                log.write(line)
-            log.finish()
-        kept = path.read_bytes()
-        head, _, tail = kept.partition(b"\n[gpujobs: ")
+        head, _, tail = kept(lines).partition(b"\n[gpujobs: ")
         assert head == b"".join(lines)[: MIB // 2]
         number, _, tail = tail.partition(b" bytes are left out here]\n")
         assert len(head) + int(number) + len(tail) == 8 * len(lines)
         assert b"".join(lines).endswith(tail)
         assert len(tail) == MIB // 2
 
-    def test_one_huge_chunk_is_bounded_as_well(self, path: Path) -> None:
-        with BoundedLog(path, 1) as log:
-            for _ in range(64):
-                log.write(b"x" * MIB)
-            log.finish()
-        assert MIB < path.stat().st_size < MIB + 100
+    def test_one_huge_chunk_is_bounded_as_well(self) -> None:
+        assert MIB < len(kept([b"x" * MIB] * 64)) < MIB + 100
 
-    def test_resumed_it_takes_what_is_new_from_a_stream_read_again(
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "1.log"
+
+
+class TestFollowedLog:
+    def test_it_can_be_read_while_it_grows(self, path: Path) -> None:
+        def chunks() -> Iterator[bytes]:
+            yield b"first\n"
+            assert path.read_bytes() == b"first\n"
+            yield b"second\n"
+
+        assert not follow_log(path, chunks(), 1)
+        assert path.read_bytes() == b"first\nsecond\n"
+
+    def test_followed_again_it_takes_what_is_new(self, path: Path) -> None:
+        follow_log(path, [b"one\ntw"], 1)
+        assert not follow_log(path, [b"on", b"e\nt", b"wo\nthr", b"ee\n"], 1)
+        assert path.read_bytes() == b"one\ntwo\nthree\n"
+
+    def test_half_of_the_cap_is_followed_and_no_more_asked_for(
         self, path: Path
     ) -> None:
-        with BoundedLog(path, 1) as log:
-            log.write(b"one\ntw")
-        with BoundedLog(path, 1, resume=True) as log:
-            for chunk in (b"on", b"e\nt", b"wo\nthr", b"ee\n"):
-                log.write(chunk)
-        assert path.read_bytes() == b"one\ntwo\nthree\n"
+        def endless() -> Iterator[bytes]:
+            while True:
+                yield b"x" * 1000
+
+        assert follow_log(path, endless(), 1)
+        assert path.stat().st_size == MIB // 2
+        assert follow_log(path, endless(), 1)
+        assert path.stat().st_size == MIB // 2
+
+    def test_a_stream_that_lost_its_beginning_is_not_written_behind_it(
+        self, path: Path
+    ) -> None:
+        follow_log(path, [b"line 1\nline 2\n"], 1)
+        assert follow_log(path, [b"line 8\nline 9\nline 10\n"], 1)
+        assert path.read_bytes() == b"line 1\nline 2\n"
+
+    def test_nothing_is_followed_across_a_gap(self, path: Path) -> None:
+        assert follow_log(path, [b"line 1\n", b"", b"line 8\n"], 1)
+        assert path.read_bytes() == b"line 1\n"
+
+    def test_who_is_late_writes_nothing_twice(self, path: Path) -> None:
+        """The follower of one process, while another completes the log."""
+        whole = [b"line 1\n", b"line 2\n", b"line 3\n"]
+
+        def late() -> Iterator[bytes]:
+            yield whole[0]
+            complete_log(path, whole, 1)
+            yield from whole[1:]
+
+        assert not follow_log(path, late(), 1)
+        assert path.read_bytes() == b"".join(whole)
+
+
+def lines(*numbers: int) -> bytes:
+    return b"".join(b"step %d of the training\n" % n for n in range(*numbers))
 
 
 class TestCompleteLog:
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        return tmp_path / "logs" / "1.log"
-
-    def chunks(self, *chunks: bytes) -> Iterator[bytes]:
-        yield from chunks
-
-    def test_nobody_followed_and_all_is_there(self, path: Path) -> None:
-        complete_log(path, self.chunks(b"a\n", b"b"), 1)
+    def test_nobody_followed_and_all_is_there(self, tmp_path: Path) -> None:
+        path = tmp_path / "logs" / "1.log"
+        complete_log(path, [b"a\n", b"b"], 1)
         assert path.read_bytes() == b"a\nb"
 
     def test_what_was_followed_is_the_beginning_of_what_is_kept(
         self, path: Path
     ) -> None:
-        path.parent.mkdir()
         path.write_bytes(b"a\nb")
-        complete_log(path, self.chunks(b"a", b"\nb\nc\n"), 1)
+        complete_log(path, [b"a", b"\nb\nc\n"], 1)
         assert path.read_bytes() == b"a\nb\nc\n"
 
+    @pytest.mark.parametrize("kept", [[b"last\n"], [b"", b"la", b"st\n"]])
     def test_where_the_beginning_was_lost_what_was_followed_is_the_head(
-        self, path: Path
+        self, path: Path, kept: list[bytes]
     ) -> None:
-        path.parent.mkdir()
         path.write_bytes(b"first\n")
-        complete_log(path, self.chunks(b"last but one\n", b"last\n"), 1)
+        complete_log(path, kept, 1)
         assert path.read_bytes() == (
-            b"first\n\n[gpujobs: some bytes are lost here]\nlast but one\nlast\n"
+            b"first\n\n[gpujobs: some bytes may be lost here]\nlast\n"
         )
 
+    @pytest.mark.parametrize("kept", [[], [b""]])
     def test_where_nothing_is_kept_any_more_what_was_followed_stays(
-        self, path: Path
+        self, path: Path, kept: list[bytes]
     ) -> None:
-        path.parent.mkdir()
         path.write_bytes(b"first\n")
-        complete_log(path, self.chunks(), 1)
+        complete_log(path, kept, 1)
         assert path.read_bytes() == b"first\n"
 
-    def test_twice_is_as_once(self, path: Path) -> None:
+    @pytest.mark.parametrize("first", [0, 1, 400, 998, 1000])
+    def test_what_was_followed_and_what_is_kept_are_put_together(
+        self, path: Path, first: int
+    ) -> None:
+        """Lines that are in both are there once."""
+        path.write_bytes(lines(1000))
+        complete_log(path, [b"", lines(first, 3000)], 1)
+        whole = lines(3000)
+        if first == 1000:  # perhaps there were more between
+            whole = lines(1000) + LOST + lines(1000, 3000)
+        assert path.read_bytes() == whole
+
+    def test_of_a_program_that_says_the_same_again_and_again_nothing_is_sure(
+        self, path: Path
+    ) -> None:
+        path.write_bytes(b"y\n" * 5000)
+        complete_log(path, [b"", b"y\n" * 9000], 1)
+        assert path.read_bytes() == b"y\n" * 5000 + LOST + b"y\n" * 9000
+
+    @pytest.mark.parametrize("followed", [0, 500, 40_000])
+    @pytest.mark.parametrize("is_sure", [True, False])
+    def test_twice_is_as_once(self, path: Path, followed: int, is_sure: bool) -> None:
+        path.write_bytes(lines(followed)[: MIB // 2])
+        kept = [lines(0 if is_sure else 60_000, 200_000)]
         for _ in range(2):
-            complete_log(path, self.chunks(b"a\n" * MIB), 1)
-            size = path.stat().st_size
-        assert size == path.stat().st_size
-        assert path.read_bytes().count(b"left out") == 1
+            complete_log(path, kept if is_sure else [b"", *kept], 1)
+            content = path.read_bytes()
+        assert MIB < len(content) < MIB + 200
+        assert content.count(b"left out") == 1
+        assert content.count(LOST) == (0 if is_sure else 1)
+
+    def test_it_goes_on_where_a_crash_left_it(self, path: Path) -> None:
+        """Half written, whatever of it came to the disk."""
+        path.write_bytes(lines(500))
+        complete_log(path, [b"", lines(900, 5000)], 1)
+        whole = path.read_bytes()
+        for size in (len(lines(500)) + len(LOST) + 100, len(whole) // 2, len(whole)):
+            path.write_bytes(whole[:size])
+            complete_log(path, [b"", lines(900, 5000)], 1)
+            assert path.read_bytes() == whole
+
+    def test_a_reader_sees_it_grow_and_never_shrink(self, path: Path) -> None:
+        path.write_bytes(lines(40_000)[: MIB // 2])
+        with path.open("rb") as reader:
+            before = reader.read()
+            complete_log(path, [lines(200_000)], 1)
+            assert before + reader.read() == path.read_bytes()
+
+
+LOST = b"\n[gpujobs: some bytes may be lost here]\n"
 
 
 @pytest.fixture

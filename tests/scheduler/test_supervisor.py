@@ -25,7 +25,13 @@ from scheduler.models import GPU, GpuState, Node, NodeState, PassLease, TaskMess
 from scheduler.queue import claim
 from scheduler.reservation import lose_node
 from scheduler.runner.base import RunnerFault
-from scheduler.supervisor import AlreadySupervised, Supervisor, kills, loop, the_only_one
+from scheduler.supervisor import (
+    AlreadySupervised,
+    Supervisor,
+    kills,
+    loop,
+    the_only_one,
+)
 from tests.factories import IMAGE, make_job
 from tests.fakes import FakeRunner
 from tests.scheduler.factories import asked, holds, make_reserved, place

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from docker.types import DeviceRequest, Mount, Ulimit
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
 from scheduler.runner.base import LaunchSpec
 from scheduler.runner.docker.logs import log_config
@@ -51,7 +51,7 @@ def creation(spec: LaunchSpec, instance: str) -> dict[str, Any]:
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
         "oom_score_adj": 500,
         "healthcheck": {"test": ["NONE"]},
-        "log_config": log_config(spec.log_cap_mb),
+        "log_config": LogConfig(type="local", config=log_config(spec.log_cap_mb)),
     }
 
 

@@ -9,8 +9,6 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from docker.types import LogConfig
-
 FILES = 4
 # Around each entry, and for each byte of it, at most.
 PER_ENTRY, PER_BYTE = 28, 1.01
@@ -21,12 +19,11 @@ _HEADER = struct.Struct(">BxxxL")
 _UNITS = {"k": 1000, "m": 1_000_000, "g": 1_000_000_000}
 
 
-def log_config(cap_mb: int) -> LogConfig:
+def log_config(cap_mb: int) -> dict[str, str]:
     """Twice our cap, in files: with ours, which is at most the cap, that is thrice. A
     log up to the cap is whole if its lines have 27 bytes in the mean."""
     size = f"{2 * 1000 * cap_mb // FILES}k"
-    config = {"max-size": size, "max-file": str(FILES), "compress": "false"}
-    return LogConfig(type="local", config=config)
+    return {"max-size": size, "max-file": str(FILES), "compress": "false"}
 
 
 def _rotation(host_config: dict[str, Any]) -> tuple[int, int]:
@@ -72,7 +69,9 @@ def _entries(body: bytes) -> Iterator[bytes]:
 def _ended(entries: Iterable[bytes]) -> Iterator[bytes]:
     """Put back the end of a line that was taken in parts: the last of them is less than
     a full one, and nothing of its line comes after it."""
-    is_lost = False
+    is_begun = is_lost = False
     for entry in entries:
         yield b"\n" + entry if is_lost else entry
-        is_lost = len(entry) != PART and not entry.endswith(b"\n")
+        is_last = len(entry) != PART
+        is_lost = is_begun and is_last and not entry.endswith(b"\n")
+        is_begun = not is_last

@@ -111,6 +111,7 @@ def see_exit(
     `exited_at` is when it exited by the runner's account, None if that is not known;
     `boot_changed` whether its node has restarted since it was started.
     """
+    lock(attempt.job_id)
     seen = _in_phase(attempt, Phase.STARTING, Phase.RUNNING)
     told = {"boot_changed": boot_changed}
     if seen.update(phase=Phase.COLLECTING, exited_at=exited_at, evidence=told) != 1:

@@ -51,6 +51,7 @@ def cancel_reason(job: Job, by: User | None) -> Reason:
 @transaction.atomic
 def request_stop(attempt: Attempt, reason: Reason, *, by: object) -> bool:
     """Write the wish that this attempt ends for `reason`; False if one stands."""
+    lock(attempt.job_id)
     if not _wish(attempt, reason, timezone.now()):
         return False
     note(attempt.job, "stop_requested", by=by, attempt=attempt.number, reason=reason)

@@ -9,6 +9,8 @@ _STATES = {
     "created": ContainerState.CREATED,
     "exited": ContainerState.EXITED,
     "dead": ContainerState.EXITED,
+    # Shown once it does not run any more.
+    "removing": ContainerState.EXITED,
 }
 
 

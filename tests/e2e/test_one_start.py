@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from django.db import connections
 from django.utils import timezone
 
 from jobs import lifecycle
+from jobs.exceptions import TransitionConflict
 from jobs.models import Attempt, Job
 from scheduler.execution import collect, ground, launch, stop
 from scheduler.models import GPU, Allocation
@@ -107,7 +109,7 @@ def do_launch(attempt: Attempt) -> None:
 
 def do_cancel(attempt: Attempt) -> None:
     job = Job.objects.get(pk=attempt.job_id)
-    if not job.is_terminal:
+    with suppress(TransitionConflict):  # it may end at any moment
         lifecycle.request_cancel(job, by=job.owner)
 
 

@@ -33,7 +33,12 @@ from tests.rig.daemon import PrivateDaemon
 from tests.rig.fixtures import IMAGE, running_daemon
 from tests.rig.machine import StandInMachine
 
-pytestmark = [pytest.mark.docker, pytest.mark.django_db]
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.django_db,
+    # The docker package leaves the socket of a failed connection to the collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 # When in a start the daemon is killed: which of these poisons it is the machine's.
 STEP_S, STEPS = 0.02, range(2, 20)
@@ -49,6 +54,12 @@ def fragile(session_machine: StandInMachine) -> Iterator[PrivateDaemon]:
 def other(session_machine: StandInMachine) -> Iterator[PrivateDaemon]:
     """Somebody else's, on the same host."""
     yield from running_daemon(PrivateDaemon(session_machine))
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_socket_to_another_test() -> Iterator[None]:
+    yield
+    gc.collect()
 
 
 @pytest.fixture
@@ -122,7 +133,6 @@ def lives(pid: int) -> bool:
 
 
 # Connections to a daemon that is killed are nobody's to close.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_is_left_of_a_start_that_was_cut_short_is_found_and_ended(
     fragile: PrivateDaemon, runner: DockerRunner
 ) -> None:

@@ -37,10 +37,7 @@ def main() -> None:
             daemon.start()
             daemon.import_image(IMAGE)
             env = {
-                **machine.env(),
-                "GPUJOBS_RUNNER": "docker",
-                "GPUJOBS_INVENTORY": "nvml",
-                "GPUJOBS_DOCKER_URL": daemon.base_url,
+                **daemon.product_env(),
                 "GPUJOBS_LOG_CAP_MB": str(CAP_MB),
             }
             with running(folder / "stack", env) as stack:

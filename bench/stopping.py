@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from tests.e2e.stack import Person, running, until
@@ -47,20 +48,15 @@ def main() -> None:
 
 
 def measure(folder: Path, machine: StandInMachine, daemon: PrivateDaemon) -> None:
-    env = {
-        **machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-    }
+    env = daemon.product_env()
     print("| program | s beyond grace, median | p99 | x docker stop |")
     print("| --- | ---: | ---: | ---: |")
     with running(folder / "stack", env) as stack:
         ada = stack.person("ada@example.org")
         until(lambda: ada.get("/gpus").json()["count"] == 4, "the GPUs to be known")
         for name, command in PROGRAMS.items():
-            ours = at_once(lambda told=command: cancel(ada, told))
-            plain = at_once(lambda told=command: stop(daemon, told))
+            ours = at_once(partial(cancel, ada, command))
+            plain = at_once(partial(stop, daemon, command))
             ratio = (statistics.median(ours) + 1) / (statistics.median(plain) + 1)
             middle, worst = statistics.median(ours), p99(ours)
             print(f"| {name} | {middle:.2f} | {worst:.2f} | {ratio:.1f} |")

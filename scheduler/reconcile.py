@@ -81,11 +81,11 @@ def _next(now: datetime, known: Known, found: Observation | None) -> Task | None
 def _running(now: datetime, known: Known) -> Task | None:
     if known.stop_wanted:
         sent = known.stop_sent_at
-        # Either way: a clock that was set back must not make us wait for hours.
         if sent is None:
             return Task.STOP
         if now - sent >= known.grace + KILLED_WITHIN:
             return Task.GIVE_UP
+        # Either way: a clock that was set back must not make us wait for hours.
         return Task.STOP if abs(now - sent) >= known.grace else None
     return Task.EXPIRE if known.ran_for >= known.timeout else None
 

@@ -20,6 +20,7 @@ from django.db import Error, connections
 
 from scheduler.models import Node
 from scheduler.nodewatch import NodeWatch
+from scheduler.periods import Periods
 from scheduler.queue import beat, forget_dead, oldest_unclaimed, prune
 from scheduler.reservation import lose_node, safety_net
 
@@ -70,7 +71,7 @@ class Pulse:
 class Watchdog:
     def __init__(self) -> None:
         self.is_stopping = False
-        self._due: dict[str, float] = {}
+        self._periods = Periods()
         self._nodes = NodeWatch(after_s=settings.NODE_LOST_S)
         self._looked_at_nodes = monotonic()
 
@@ -118,11 +119,11 @@ class Watchdog:
 
     def _look(self, pulse: Pulse, elapsed_s: float) -> None:
         pulse.looked(oldest_unclaimed(settings.NODE_NAME), elapsed_s)
-        if self._is_due("safety net", SAFETY_NET_S):
+        if self._periods.is_due("safety net", SAFETY_NET_S):
             safety_net()
-        if self._is_due("nodes", NODES_EVERY_S):
+        if self._periods.is_due("nodes", NODES_EVERY_S):
             self._look_at_nodes()
-        if self._is_due("prune", PRUNE_EVERY_S):
+        if self._periods.is_due("prune", PRUNE_EVERY_S):
             prune()
 
     def _look_at_nodes(self) -> None:
@@ -136,13 +137,6 @@ class Watchdog:
             lose_node(
                 name, f"Node {name} was not heard of for {settings.NODE_LOST_S} s."
             )
-
-    def _is_due(self, what: str, every_s: float) -> bool:
-        now = monotonic()
-        if now < self._due.get(what, 0.0):
-            return False
-        self._due[what] = now + every_s
-        return True
 
     def _try_database(self, act: Callable[..., None], *arguments: object) -> None:
         """While the database is away nothing can be judged."""

@@ -158,3 +158,13 @@ class FakeRunner:
         self._fail("events", self.faults)
         while self.happened:
             yield self.happened.pop(0)
+
+
+class Clock:
+    """The clock that counts seconds since whenever, in our hands."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s

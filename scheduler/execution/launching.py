@@ -23,7 +23,7 @@ from scheduler.execution.ground import (
 )
 from scheduler.execution.pausing import pause_if_starts_fail
 from scheduler.models import ImageState, NodeImage
-from scheduler.reservation import release, usage_of, wake
+from scheduler.reservation import end_held, wake
 from scheduler.runner.base import (
     ContainerState,
     LaunchSpec,
@@ -170,9 +170,7 @@ def _end_unstarted(attempt: Attempt, reason: Reason, text: str) -> None:
     wipe(attempt)
     failpoint("launch.wiped")
     with transaction.atomic():
-        release(attempt)
-        usage = usage_of(attempt)
-        lifecycle.finish(attempt, reason, text, usage=usage, by=BY)
+        end_held(attempt, reason, text, by=BY)
         failpoint("launch.ended_unstarted")
     failpoint("launch.committed_unstarted")
     if reason.fault is Fault.INFRA:

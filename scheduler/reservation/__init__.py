@@ -9,6 +9,7 @@ from scheduler.reservation.decisions import Replay, replay
 from scheduler.reservation.holding import (
     BY,
     ReservationLost,
+    end_held,
     release,
     reserve,
     usage_of,
@@ -27,6 +28,7 @@ __all__ = [
     "ReservationLost",
     "answer",
     "consider",
+    "end_held",
     "explain",
     "is_silent",
     "load_lanes",

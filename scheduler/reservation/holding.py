@@ -8,6 +8,7 @@ from jobs import lifecycle
 from jobs.exceptions import GpuJobsError, TransitionConflict
 from jobs.failpoints import failpoint
 from jobs.models import Attempt, Job
+from jobs.status import Reason
 from scheduler.models import Allocation
 from scheduler.models import Lane as LaneRow
 from scheduler.placement import Placement
@@ -77,6 +78,15 @@ def release(attempt: Attempt) -> int:
     now = timezone.now()
     released = Allocation.objects.live().filter(attempt=attempt)
     return released.update(released_at=Greatest("reserved_at", now))
+
+
+def end_held(attempt: Attempt, reason: Reason, text: str, *, by: object) -> Job:
+    """Give back what the attempt holds, and end it, in one transaction. For attempts
+    whose end is known to need nothing of their container any more."""
+    with transaction.atomic():
+        release(attempt)
+        usage = usage_of(attempt)
+        return lifecycle.finish(attempt, reason, text, usage=usage, by=by)
 
 
 def usage_of(attempt: Attempt) -> lifecycle.Usage:

@@ -4,17 +4,15 @@ import logging
 
 from django.db import transaction
 
-from jobs import audit, lifecycle
+from jobs import audit
 from jobs.exceptions import TransitionConflict
 from jobs.models import Attempt
 from jobs.status import Reason
 from scheduler.models import OUT_OF_SERVICE, Node, NodeState
-from scheduler.reservation.holding import release, usage_of
+from scheduler.reservation.holding import BY, end_held
 from scheduler.reservation.waking import wake
 
 logger = logging.getLogger(__name__)
-
-BY = "scheduler"
 
 
 def lose_node(name: str, text: str) -> None:
@@ -38,9 +36,6 @@ def lose_node(name: str, text: str) -> None:
 
 def _lose(attempt: Attempt, text: str) -> None:
     try:
-        with transaction.atomic():
-            release(attempt)
-            usage = usage_of(attempt)
-            lifecycle.finish(attempt, Reason.NODE_LOST, text, usage=usage, by=BY)
+        end_held(attempt, Reason.NODE_LOST, text, by=BY)
     except TransitionConflict:
         logger.info("%s ended by itself", attempt)

@@ -20,6 +20,7 @@ from jobs.status import Phase, Reason
 from scheduler.execution import BY, is_at_work
 from scheduler.inventory.base import Inventory
 from scheduler.models import Node, NodeState
+from scheduler.periods import Periods
 from scheduler.queue import enqueue, standing
 from scheduler.reconcile import Ask, Ended, Known, Task, leftovers, reconcile
 from scheduler.reservation import safety_net, tell_of_silence, wake
@@ -89,8 +90,9 @@ class Supervisor:
         self._kills = Kills(runner, self.wake, self._node.heartbeat_at)
         # By a clock that nobody sets: one set back would make it wait for hours.
         self._asked: dict[Ask, float] = {}
-        self._standing: set[tuple[str, ...]] = set()
-        self._due: dict[str, float] = {}
+        # What was asked for and may not have begun; of this turn, once it is needed.
+        self._standing: set[tuple[str, ...]] | None = None
+        self._periods = Periods()
         self._unkillable: dict[str, float] = {}
         self._clock = RunClock()
         self._rest_s = TURN_S
@@ -131,15 +133,15 @@ class Supervisor:
         """Look at hardware, images and containers; ask; say that we are there."""
         self._is_clean &= not self._heart.is_given_up()
         report = ""
-        changed = self._is_due("sync", SYNC_EVERY_S) and self._hardware.sync()
-        if self._is_due("sample", SAMPLE_EVERY_S):
+        changed = self._periods.is_due("sync", SYNC_EVERY_S) and self._hardware.sync()
+        if self._periods.is_due("sample", SAMPLE_EVERY_S):
             changed |= self._hardware.sample()
         changed |= bring_back(self._node)
         try:
             self._is_clean |= not self._reconcile()
             report = "" if self._is_clean else CLEANING
             changed |= self._images.turn()
-            if self._is_due("strays", STRAYS_EVERY_S):
+            if self._periods.is_due("strays", STRAYS_EVERY_S):
                 self._strays.turn()
         except RunnerFault as fault:
             report = str(fault)
@@ -148,23 +150,16 @@ class Supervisor:
         state = NodeState.JOINING if report else NodeState.UP
         reports = (report, self._hardware.report, self._images.report)
         changed |= self._heart.beat(state, reports)
-        if self._is_due("sweep", SWEEP_EVERY_S):
+        if self._periods.is_due("sweep", SWEEP_EVERY_S):
             storage.sweep()
-        if self._is_due("silence", SILENCE_S):
+        if self._periods.is_due("silence", SILENCE_S):
             tell_of_silence()
         if changed:
             wake()
-        elif self._is_due("schedule", SAFETY_NET_S):
+        elif self._periods.is_due("schedule", SAFETY_NET_S):
             safety_net()
-        if self._is_due("verify", VERIFY_EVERY_S):
+        if self._periods.is_due("verify", VERIFY_EVERY_S):
             self._verifier.turn()
-
-    def _is_due(self, what: str, every_s: float) -> bool:
-        now = monotonic()
-        if what in self._due and now < self._due[what]:
-            return False
-        self._due[what] = now + every_s
-        return True
 
     # --- Containers ------------------------------------------------------------------
 
@@ -185,7 +180,7 @@ class Supervisor:
         self._rest_s = min([TURN_S, *filter(None, map(_grace_left_s, live))])
         asks = reconcile(timezone.now(), map(self._known, live), found)
         self._clock.forget_but(set(attempts))
-        self._standing = standing(self._node.name)
+        self._standing = None
         self._asked = {
             ask: at for ask, at in self._asked.items() if monotonic() - at < ASK_AGAIN_S
         }
@@ -219,9 +214,12 @@ class Supervisor:
 
     def _ask(self, ask: Ask) -> None:
         """Unless it stands: asked for and not begun, or at work."""
-        if ask in self._asked or (ask.task, ask.attempt_id) in self._standing:
+        if ask in self._asked:
             return
-        if not is_at_work(ask.attempt_id):
+        if self._standing is None:
+            self._standing = standing(self._node.name)
+        is_standing = (ask.task, ask.attempt_id) in self._standing
+        if not is_standing and not is_at_work(ask.attempt_id):
             enqueue(ask.task, ask.attempt_id, node=self._node.name)
             self._asked[ask] = monotonic()
 

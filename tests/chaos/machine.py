@@ -75,13 +75,7 @@ class Machine:
         self.lock = threading.RLock()
         self.restarts = 0
         self.cluster = Cluster()
-        env = {
-            **self.gpus.env(),
-            "GPUJOBS_RUNNER": "docker",
-            "GPUJOBS_INVENTORY": "nvml",
-            "GPUJOBS_DOCKER_URL": self.daemon.base_url,
-            "GPUJOBS_VOLUME_ROOTS": str(self.witness.folder),
-        }
+        env = self.daemon.product_env(self.witness.folder)
         self.product = Product(folder / "product", env)
 
     def start(self) -> None:

@@ -5,7 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 
 LOCKS = "/locks/"
-AT_BIRTH = ("worker", "worker", "monitor", "pusher")
+# As in Q_CLUSTER of the settings, which can not be read here; a test compares.
+WORKERS = 4
+AT_BIRTH = (*["worker"] * WORKERS, "monitor", "pusher")
 
 
 def _stat(pid: str) -> tuple[int, int, str] | None:

@@ -7,8 +7,18 @@ import pytest
 from tests.e2e.gates import Gates
 from tests.e2e.operator import Operator
 from tests.e2e.stack import Person, Stack, running, until
+from tests.postgres import Server, programs, temporary_server
 from tests.rig.daemon import PrivateDaemon
 from tests.rig.machine import StandInMachine
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL to be stopped, as the session's must not be."""
+    if programs() is None:
+        pytest.skip("needs PostgreSQL's server programs")
+    with temporary_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +34,7 @@ def stack(
     gates: Gates,
 ) -> Iterator[Stack]:
     session_machine.reset()
-    env = {
-        **session_machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-        "GPUJOBS_VOLUME_ROOTS": str(gates.folder),
-    }
+    env = daemon.product_env(gates.folder)
     with running(tmp_path_factory.mktemp("stack"), env) as stack:
         yield stack
 

@@ -5,16 +5,17 @@ import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scheduler.runner.birth import born, fields
+from scheduler.runner.birth import born
+from tests.chaos.processes import AT_BIRTH, WORKERS, children
 from tests.e2e.stack import Stack, until
 
 # Nobody's: the task looks, finds no row, and is over.
 ASK = "from scheduler.queue import enqueue; enqueue('launch', '{}', node='gauss')"
 LEFT = "from scheduler.models import TaskMessage as T; print(T.objects.count())"
-WORKERS = 4
 
 
 class Tree:
@@ -28,28 +29,26 @@ class Tree:
 
     def _whole(self) -> list[int] | None:
         found = children(self.sentinel)
-        return found if len(found) == WORKERS + 2 else None
+        return found if len(found) == len(AT_BIRTH) else None
 
     @property
     def workers(self) -> list[int]:
-        return self.parts[:WORKERS]
+        return self._called("worker")
 
     @property
     def monitor(self) -> int:
-        return self.parts[WORKERS]
+        return self._called("monitor")[0]
 
     @property
     def pusher(self) -> int:
-        return self.parts[WORKERS + 1]
+        return self._called("pusher")[0]
+
+    def _called(self, part: str) -> list[int]:
+        return [p for p, name in zip(self.parts, AT_BIRTH, strict=True) if name == part]
 
     @property
     def all(self) -> list[int]:
         return [self.main, self.sentinel, *self.parts]
-
-
-def children(pid: int) -> list[int]:
-    pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
-    return sorted(p for p in pids if (told := fields(p)) and int(told[1]) == pid)
 
 
 def is_gone(pids: list[int]) -> bool:
@@ -77,6 +76,11 @@ def works(stack: Stack) -> None:
     """A task that is asked for now is done."""
     stack.shell(ASK.format(uuid.uuid4()))
     until(lambda: stack.shell(LEFT).strip() == "0", "the task to be done")
+
+
+def test_there_are_as_many_workers_as_the_tests_believe(settings: Any) -> None:
+    """Those who kill them by name go by this number."""
+    assert settings.Q_CLUSTER["workers"] == WORKERS
 
 
 @pytest.mark.parametrize("part", ["main", "sentinel", "pusher", "monitor"])

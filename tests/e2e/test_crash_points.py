@@ -94,11 +94,7 @@ def stack(
     (gates.folder / "starts").touch()
     (gates.folder / "starts").chmod(0o666)
     env = {
-        **session_machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-        "GPUJOBS_VOLUME_ROOTS": str(gates.folder),
+        **daemon.product_env(gates.folder),
         "GPUJOBS_FAILPOINTS": str(failpoints.folder),
     }
     with running(tmp_path_factory.mktemp("stack"), env) as stack:

@@ -8,20 +8,12 @@ import pytest
 import requests
 
 from tests.e2e.stack import PASSWORD, Person, Stack, until
-from tests.postgres import Server, programs, temporary_server
+from tests.postgres import Server
 
 pytestmark = pytest.mark.postgres
 
 WITHIN_S = 5.0
 SPEC = {"image": "busybox:1", "command": "true", "gpu_count": 0}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    if programs() is None:
-        pytest.skip("needs PostgreSQL's server programs")
-    with temporary_server() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ import requests
 
 from tests.e2e.gates import Gates
 from tests.e2e.stack import Person, Stack, running, until
-from tests.postgres import Server, programs, temporary_server
+from tests.postgres import Server
 from tests.rig.daemon import PrivateDaemon
 from tests.rig.fixtures import IMAGE
 from tests.rig.machine import StandInMachine
@@ -32,25 +32,11 @@ MANNERS = [200, 201, 503]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    if programs() is None:
-        pytest.skip("needs PostgreSQL's server programs")
-    with temporary_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def env(
     daemon: PrivateDaemon, session_machine: StandInMachine, gates: Gates
 ) -> dict[str, str]:
     session_machine.reset()
-    return {
-        **session_machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-        "GPUJOBS_VOLUME_ROOTS": str(gates.folder),
-    }
+    return daemon.product_env(gates.folder)
 
 
 @pytest.fixture(scope="module")

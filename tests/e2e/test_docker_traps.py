@@ -329,12 +329,7 @@ def test_a_job_that_traps_term_while_docker_stops_is_no_success(
     tmp_path: Path, machine: StandInMachine, own_daemon: PrivateDaemon
 ) -> None:
     """It exits 0, and nobody here asked it to: it was interrupted, and runs again."""
-    env = {
-        **machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": own_daemon.base_url,
-    }
+    env = own_daemon.product_env()
     command = (
         '[ "$GPUJOBS_ATTEMPT" = 1 ] || { echo again; exit 0; }; '
         "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"

@@ -67,11 +67,7 @@ def stack(
 ) -> Iterator[Stack]:
     session_machine.reset()
     env = {
-        **session_machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-        "GPUJOBS_VOLUME_ROOTS": str(gates.folder),
+        **daemon.product_env(gates.folder),
         "GPUJOBS_LOG_CAP_MB": str(CAP_MB),
         "GPUJOBS_FAILPOINTS": str(failpoints),
     }

@@ -44,13 +44,7 @@ def stack(
     datasets: Path,
 ) -> Iterator[Stack]:
     session_machine.reset()
-    env = {
-        **session_machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-        "GPUJOBS_VOLUME_ROOTS": str(datasets),
-    }
+    env = daemon.product_env(datasets)
     with running(tmp_path_factory.mktemp("stack"), env) as stack:
         yield stack
 

@@ -22,12 +22,7 @@ def stack(
     session_machine: StandInMachine,
 ) -> Iterator[Stack]:
     session_machine.reset()
-    env = {
-        **session_machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-    }
+    env = daemon.product_env()
     with running(tmp_path_factory.mktemp("three"), env) as stack:
         stack.start("cluster-2", "cluster-3")
         yield stack

@@ -31,12 +31,7 @@ def stack(
     daemon: PrivateDaemon,
     machine: StandInMachine,
 ) -> Iterator[Stack]:
-    env = {
-        **machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-    }
+    env = daemon.product_env()
     with running(tmp_path_factory.mktemp("many"), env) as stack:
         yield stack
 

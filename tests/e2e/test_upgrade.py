@@ -40,13 +40,7 @@ def stack(
     class Old(Stack):
         root = check_out(tmp_path / "old")
 
-    env = {
-        **machine.env(),
-        "GPUJOBS_RUNNER": "docker",
-        "GPUJOBS_INVENTORY": "nvml",
-        "GPUJOBS_DOCKER_URL": daemon.base_url,
-        "GPUJOBS_VOLUME_ROOTS": str(gates.folder),
-    }
+    env = daemon.product_env(gates.folder)
     stack = Old(tmp_path / "stack", env)
     try:
         stack.start()

@@ -41,6 +41,7 @@ class PrivateDaemon:
         self.log = self.folder / "log"
         self.cgroup_parent = f"/{self.folder.name}"
         self.extra_args = tuple(extra_args)
+        self._machine = machine
         self._env = {**os.environ, **machine.env()}
         self._env["PATH"] = f"{BIN}:{os.environ['PATH']}:/usr/sbin:/sbin"
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,6 +49,17 @@ class PrivateDaemon:
     @property
     def base_url(self) -> str:
         return f"unix://{self.folder}/docker.sock"
+
+    def product_env(self, volumes: Path | None = None) -> dict[str, str]:
+        """With what the product runs on this daemon and its machine; jobs may mount
+        what is under `volumes`."""
+        return {
+            **self._machine.env(),
+            "GPUJOBS_RUNNER": "docker",
+            "GPUJOBS_INVENTORY": "nvml",
+            "GPUJOBS_DOCKER_URL": self.base_url,
+            **({"GPUJOBS_VOLUME_ROOTS": str(volumes)} if volumes else {}),
+        }
 
     @property
     def pid(self) -> int:

@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 
+from scheduler import periods
 from scheduler.execution import ground
+from scheduler.inventory.simulated import SimulatedInventory
 from scheduler.models import GPU
-from tests.fakes import FakeRunner
+from scheduler.supervisor import Supervisor, loop
+from tests.factories import IMAGE, make_job
+from tests.fakes import Clock, FakeRunner
 from tests.scheduler.factories import make_gpu, make_node
 
 
@@ -27,3 +31,21 @@ def runner(
 def gpu(db: None) -> GPU:
     """The only GPU of the only node, which is this one."""
     return make_gpu(make_node())
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (loop, periods):
+        monkeypatch.setattr(module, "monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def supervisor(db: None, runner: FakeRunner, clock: Clock) -> Supervisor:
+    """It has made its first turn: the node is up, its four GPUs are known."""
+    runner.images.add(IMAGE)
+    supervisor = Supervisor(runner, SimulatedInventory("gauss"))
+    make_job(gpu_count=64)  # never placed: it makes the supervisor look at its image
+    supervisor.turn()
+    return supervisor

@@ -33,39 +33,12 @@ from scheduler.supervisor import (
     the_only_one,
 )
 from tests.factories import IMAGE, make_job
-from tests.fakes import FakeRunner
+from tests.fakes import Clock, FakeRunner
 from tests.scheduler.factories import asked, holds, make_reserved, place
 
 pytestmark = pytest.mark.django_db
 
 DAEMON_AWAY = RunnerFault(Reason.DAEMON_FAULT, "the daemon does not answer")
-
-
-class Clock:
-    """The clock that counts seconds since whenever, in our hands."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(loop, "monotonic", clock)
-    return clock
-
-
-@pytest.fixture
-def supervisor(db: None, runner: FakeRunner, clock: Clock) -> Supervisor:
-    """It has made its first turn: the node is up, its four GPUs are known."""
-    runner.images.add(IMAGE)
-    supervisor = Supervisor(runner, SimulatedInventory("gauss"))
-    make_job(gpu_count=64)  # never placed: it makes the supervisor look at its image
-    supervisor.turn()
-    return supervisor
 
 
 def node() -> Node:

@@ -13,35 +13,15 @@ from django.utils import timezone
 from jobs.models import Attempt, AuditRecord, JobEvent, User
 from jobs.status import Reason
 from scheduler.execution import collect, launch
-from scheduler.inventory.simulated import SimulatedInventory
 from scheduler.models import Node, Verification
 from scheduler.runner.base import RunnerFault, Stray
-from scheduler.supervisor import Supervisor, loop
+from scheduler.supervisor import Supervisor
 from scheduler.supervisor.loop import STRAYS_EVERY_S, VERIFY_EVERY_S
-from tests.factories import make_job
-from tests.fakes import FakeRunner
+from tests.fakes import Clock, FakeRunner
 from tests.scheduler.factories import make_reserved
-from tests.scheduler.test_supervisor import Clock
 
 pytestmark = pytest.mark.django_db
 ID = "f" * 64
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(loop, "monotonic", clock)
-    return clock
-
-
-@pytest.fixture
-def supervisor(db: None, runner: FakeRunner, clock: Clock) -> Supervisor:
-    """It has made its first turn."""
-    runner.images.add("pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime")
-    supervisor = Supervisor(runner, SimulatedInventory("gauss"))
-    make_job(gpu_count=64)
-    supervisor.turn()
-    return supervisor
 
 
 def make_done(runner: FakeRunner) -> Attempt:

@@ -163,9 +163,12 @@ def gpu_refusal(snapshot: Snapshot, gpu: Gpu, request: Request) -> tuple[str, st
 
 
 def fits_ever(snapshot: Snapshot, request: Request) -> str:
-    """Empty if some node's hardware could hold the request; else the refusal."""
+    """Empty if some node's hardware could hold the request; else the refusal. While
+    hardware is not known yet nothing is refused."""
     nodes = snapshot.nodes.values()
-    if not nodes:
+    with_gpus = {gpu.node for gpu in snapshot.gpus.values()}
+    is_known = [n.state != "joining" or n.name in with_gpus for n in nodes]
+    if not nodes or not all(is_known):
         return ""
     if request.node_name and request.node_name not in snapshot.nodes:
         there = ", ".join(sorted(snapshot.nodes))
@@ -187,9 +190,11 @@ def _count(snapshot: Snapshot, request: Request, node: Node) -> int:
 
 def _too_few(snapshot: Snapshot, request: Request, best: int) -> str:
     gpus = snapshot.gpus.values()
+    if not gpus:
+        return "No node here has a GPU: an operator sees at each node what it reports."
     if not any(names(gpu, request) for gpu in gpus):
-        there = ", ".join(sorted({gpu.name for gpu in gpus})) or "none at all"
-        return f"No GPU here is named {request.gpu_name or '*'}. There are: {there}."
+        there = ", ".join(sorted({gpu.name for gpu in gpus}))
+        return f"No GPU here is named {request.gpu_name}. There are: {there}."
     largest = max(gpu.usable_mb for gpu in gpus)
     nodes = snapshot.nodes.values()
     refusals = [node_refusal(node, request, NODE_HARDWARE)[1] for node in nodes]

@@ -1,6 +1,7 @@
 """A node's GPUs: the inventory becomes rows, and what is used is told apart."""
 
 import logging
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -8,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
 from django.utils import timezone
 
 from jobs import audit
@@ -65,10 +67,13 @@ class Hardware:
         odd = [device.uuid for device in listed if not _is_sound(device)]
         self.report = f"The driver tells impossible sizes of {odd}." if odd else ""
         before = self._present()
-        # One by one: rows held together in the driver's order could wait for a
-        # reservation, which takes them in the order of their ids.
-        for device in devices:
-            self._write(device)
+        here = GPU.objects.filter(uuid__in=[device.uuid for device in devices])
+        ids = dict(here.values_list("uuid", "pk"))
+        # All that are new or none: a job that needs two of them must not be refused
+        # since only one is known yet. In the order in which a reservation takes them.
+        with transaction.atomic():
+            for device in sorted(devices, key=lambda d: ids.get(d.uuid, sys.maxsize)):
+                self._write(device)
         gone = self._node.gpus.exclude(uuid__in=[d.uuid for d in devices])
         lose(gone.filter(is_present=True))
         # Here since it is seldom, and by GPU since the index is by GPU.

@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import time_machine
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -104,6 +105,16 @@ class TestSync:
         assert (gpu.total_mb, gpu.reserved_mb) == (24 * GB, 265)
         assert AuditRecord.objects.filter(action="gpu.found").count() == 2
         assert takes_jobs()
+
+    def test_all_become_rows_or_none(
+        self, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A job that needs both must not be refused since only one is known yet."""
+        record = Mock(side_effect=[None, OperationalError("gone")])
+        monkeypatch.setattr("scheduler.supervisor.hardware.audit.record", record)
+        with pytest.raises(OperationalError):
+            hardware.sync()
+        assert rows() == []
 
     def test_twice_is_as_once(self, hardware: Hardware) -> None:
         hardware.sync()

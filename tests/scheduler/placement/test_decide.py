@@ -361,3 +361,16 @@ def test_what_is_only_busy_or_draining_can_fit() -> None:
 
 def test_nothing_is_refused_before_a_node_has_joined() -> None:
     assert fits_ever(Snapshot(nodes={}, gpus={}), asks(8)) == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "refusal"), [("joining", ""), ("up", "No node here has a GPU")]
+)
+def test_nor_before_it_has_told_which_gpus_it_has(state: str, refusal: str) -> None:
+    told = fits_ever(cluster(gauss=Node(name="gauss", state=state)), asks(1))
+    assert told[: len("No node here has a GPU")] == refusal
+
+
+def test_what_is_known_of_a_node_that_joins_again_is_not_forgotten() -> None:
+    again = cluster(gpu(0), gauss=Node(name="gauss", state="joining"))
+    assert "one node has at most 1" in fits_ever(again, asks(2))

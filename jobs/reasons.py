@@ -119,7 +119,7 @@ ENDINGS: dict[Reason, Told] = {
         f"{_AGAIN}; ask people to cancel jobs here instead of using Docker.",
     ),
     Reason.INTERRUPTED: Told(
-        "Docker stopped it although nobody here asked, as when Docker restarts.",
+        "Docker stopped it although nobody here asked, or was away when it ended.",
         f"{_AGAIN}; an operator sees in Docker's log who stopped it.",
     ),
     Reason.DAEMON_FAULT: Told(

@@ -30,6 +30,8 @@ class Known:
     kill_seen: bool = False
     # The node restarted between its start and the first look that found it ended.
     boot_changed: bool = False
+    # False where it was found dead, and its exit code is made up.
+    is_exit_seen: bool = True
     # One of its GPUs vanished while it had it.
     gpu_lost: bool = False
     # The last of its log: text is a hint, never the sole proof of anything.
@@ -52,6 +54,7 @@ def judge(found: Observation | None, known: Known) -> Ending:
         "oom_killed": bool(found and found.oom_killed),
         "kill_seen": known.kill_seen,
         "boot_changed": known.boot_changed,
+        "is_exit_seen": known.is_exit_seen,
         "gpu_lost": known.gpu_lost,
         "daemon_error": found.error if found else "",
     }
@@ -89,6 +92,8 @@ def _seen(found: Observation | None, known: Known) -> tuple[Reason, str]:
         return Reason.NODE_LOST, text
     if known.kill_seen:
         return Reason.INTERRUPTED, "Docker stopped it although nobody here asked."
+    if not known.is_exit_seen:
+        return Reason.INTERRUPTED, "Docker was away when it ended: nobody saw how."
     return _exited(found, known)
 
 

@@ -103,17 +103,17 @@ def see_exit(
     attempt: Attempt,
     *,
     exited_at: datetime | None = None,
-    boot_changed: bool = False,
+    evidence: dict[str, Any] | None = None,
     by: object,
 ) -> bool:
     """starting or running -> collecting; False if it was seen before.
 
     `exited_at` is when it exited by the runner's account, None if that is not known;
-    `boot_changed` whether its node has restarted since it was started.
+    `evidence` what can be seen only now and decides how it ended.
     """
     lock(attempt.job_id)
     seen = _in_phase(attempt, Phase.STARTING, Phase.RUNNING)
-    told = {"boot_changed": boot_changed}
+    told = evidence or {}
     if seen.update(phase=Phase.COLLECTING, exited_at=exited_at, evidence=told) != 1:
         return False
     note(attempt.job, "exit_seen", by=by, attempt=attempt.number)
@@ -186,7 +186,7 @@ def _requeue_or_give_up(
     counted = job.attempts.exclude(reason__in=NODE_FAULTS)
     recent = counted.order_by("-number")[:MOST_INFRA_ENDINGS]
     story = [a.reason for a in recent if Reason(a.reason).fault is Fault.INFRA]
-    if len(story) == MOST_INFRA_ENDINGS and reason not in NODE_FAULTS:
+    if len(story) == MOST_INFRA_ENDINGS:
         told = ", ".join(reversed(story))
         text = f"{len(story)} attempts in a row were cut short: {told}. {text}"
         end_job(job, Reason.LAUNCH_FAULT, text, exit_code=None, by=by)

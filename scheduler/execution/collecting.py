@@ -76,10 +76,12 @@ def _see_exit(attempt: Attempt) -> bool:
     failpoint("collect.exit_seen")
     with transaction.atomic():
         exited_at = found.finished_at if found else None
-        boot_changed = attempt.boot_id not in ("", boot_id())
-        lifecycle.see_exit(
-            attempt, exited_at=exited_at, boot_changed=boot_changed, by=BY
-        )
+        # As this first look finds it: what the runner remembers may be gone later.
+        told = {
+            "boot_changed": attempt.boot_id not in ("", boot_id()),
+            "is_exit_seen": found is None or found.is_exit_seen,
+        }
+        lifecycle.see_exit(attempt, exited_at=exited_at, evidence=told, by=BY)
         release(attempt)
         failpoint("collect.release_written")
     failpoint("collect.released")
@@ -142,6 +144,7 @@ def _known(attempt: Attempt, log: Path) -> ending.Known:
         stop_requested_at=attempt.stop_requested_at,
         kill_seen=attempt.kill_seen_at is not None,
         boot_changed=attempt.evidence.get("boot_changed", False),
+        is_exit_seen=attempt.evidence.get("is_exit_seen", True),
         gpu_lost=attempt.allocations.filter(
             gpu__lost_at__gte=attempt.created_at
         ).exists(),

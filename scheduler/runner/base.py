@@ -69,6 +69,8 @@ class Observation:
     container_id: str
     state: ContainerState
     exit_code: int | None = None
+    # False where the code is only the runner's word for "it is dead, I know not how".
+    is_exit_seen: bool = True
     started_at: datetime | None = None
     finished_at: datetime | None = None
     oom_killed: bool = False

@@ -21,7 +21,7 @@ from scheduler.runner.base import (
 )
 from scheduler.runner.docker import DockerRunner
 from scheduler.runner.docker.creation import creation
-from tests.e2e.stack import running, until
+from tests.e2e.stack import until
 from tests.e2e.test_main_job import PROBE
 from tests.rig.daemon import NVIDIA_DEFAULT_RUNTIME, PrivateDaemon
 from tests.rig.fixtures import IMAGE, running_daemon
@@ -317,33 +317,3 @@ def test_a_daemon_that_is_down_is_told_as_such(tmp_path: Path) -> None:
     assert caught.value.reason is Reason.DAEMON_FAULT
     del caught
     gc.collect()
-
-
-@pytest.fixture
-def own_daemon(machine: StandInMachine) -> Iterator[PrivateDaemon]:
-    """To be stopped, as the one of the session must not be."""
-    yield from running_daemon(PrivateDaemon(machine))
-
-
-def test_a_job_that_traps_term_while_docker_stops_is_no_success(
-    tmp_path: Path, machine: StandInMachine, own_daemon: PrivateDaemon
-) -> None:
-    """It exits 0, and nobody here asked it to: it was interrupted, and runs again."""
-    env = own_daemon.product_env()
-    command = (
-        '[ "$GPUJOBS_ATTEMPT" = 1 ] || { echo again; exit 0; }; '
-        "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"
-    )
-    with running(tmp_path / "stack", env) as stack:
-        ada = stack.person("ada@example.org")
-        job_id = ada.submit(image=IMAGE, command=command, gpu_count=1)
-        ada.wait_for(job_id, "running")
-        until(lambda: ada.log(job_id) == b"up\n", "the trap to be set")
-        own_daemon.stop()
-        own_daemon.start()
-        job = ada.wait_for(job_id, "succeeded")
-        attempts = ada.get(f"/jobs/{job_id}/attempts").json()["results"]
-    reasons = [attempt["reason"] for attempt in attempts]
-    assert reasons == ["interrupted", "completed"]
-    assert job["exit_code"] == 0
-    assert len(machine.starts()) >= 2

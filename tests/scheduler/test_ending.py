@@ -68,10 +68,22 @@ TABLE = [
         Reason.NONZERO_EXIT,
     ),
     (
-        "exit 255 with no reboot is the program's own",
+        "exit 255 that was seen, with no reboot, is the program's own",
         exited(255),
         Known(),
         Reason.NONZERO_EXIT,
+    ),
+    (
+        "exit 255 that nobody saw is Docker's word for dead, and no news how",
+        exited(255),
+        Known(is_exit_seen=False),
+        Reason.INTERRUPTED,
+    ),
+    (
+        "it was stopped as asked, and nobody saw how it ended",
+        exited(255),
+        Known(is_exit_seen=False, stop_reason=Reason.TIMED_OUT),
+        Reason.TIMED_OUT,
     ),
     (
         "exit 255 after a reboot",
@@ -226,6 +238,7 @@ def test_the_evidence_tells_what_was_seen() -> None:
         "oom_killed": True,
         "kill_seen": True,
         "boot_changed": False,
+        "is_exit_seen": True,
         "gpu_lost": False,
         "daemon_error": "oops",
     }

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from jobs.migrations import _guards
 from jobs.models import Attempt
-from scheduler.models import GPU, Allocation, PassLease
+from scheduler.models import GPU, Allocation, PassLease, TaskMessage
 from tests.factories import make_job
 from tests.scheduler.factories import GB, hold, make_gpu, make_live_attempt, make_node
 
@@ -173,3 +173,21 @@ def test_suspended_guards_come_back_as_they_were(gpu: GPU) -> None:
     hold(attempt(), gpu, 24 * GB)
     with refused("over the usable VRAM"):
         hold(attempt(), gpu, 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"claimed_at": timezone.now()}, id="claimed by nobody"),
+        pytest.param({"claimed_by": "cluster"}, id="claimed at no time"),
+        pytest.param({"failed_at": timezone.now()}, id="failed before it was claimed"),
+    ],
+)
+def test_a_message_is_claimed_by_somebody_before_it_fails(
+    fields: dict[str, Any],
+) -> None:
+    with refused("task_message_claimed_by_somebody"):
+        TaskMessage.objects.create(function="schedule", **fields)
+    TaskMessage.objects.create(
+        function="schedule", claimed_by="cluster", claimed_at=timezone.now()
+    )

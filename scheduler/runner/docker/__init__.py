@@ -4,11 +4,12 @@ import logging
 import re
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any
 
 import docker
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 APPEARS_WITHIN_S = 5.0
 QUICK_S = 10
 HUNG_S = 30.0
+FOUND_DEAD = 255
 # As Docker shortens the id of a container that has no better name.
 SHORT_ID = 12
 
@@ -140,12 +142,25 @@ class DockerRunner:
         with _daemon():
             try:
                 if name is not None:
-                    return [observation(self._quick.containers.get(name))]
+                    found = observation(self._quick.containers.get(name))
+                    return [self._doubted(found)]
             except NotFound:
                 return []
             listed = self._quick.api.containers(all=True, filters=ours)
             seen = map(self._seen, listed)
             return [each for each in seen if each]
+
+    def _doubted(self, found: Observation) -> Observation:
+        """A daemon that comes back to a container which ended without it says 255. The
+        die that a daemon saw it tells before it shows the container as exited, and
+        remembers for its last 256 events: none means that nobody saw this one."""
+        if found.exit_code != FOUND_DEAD:
+            return found
+        died = {"container": found.container_id, "event": "die"}
+        # Of the moment, in nanoseconds: the stream ends with what is remembered.
+        until = f"{time():.9f}"
+        events = self._quick.events(since=1, until=until, filters=died)
+        return replace(found, is_exit_seen=any(events))
 
     def _seen(self, listed: dict[str, Any]) -> Observation | None:
         """None if it went meanwhile. One that can not be looked at is not judged: the

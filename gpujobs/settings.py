@@ -51,7 +51,8 @@ JOB_USER = env(
     default="65534:65534" if RUNNER == "process" else "10001:10001",
 )
 NETWORK = env("GPUJOBS_NETWORK", default="bridge")
-VOLUME_ROOTS = [Path(p) for p in env.list("GPUJOBS_VOLUME_ROOTS", default=[])]
+# What any container of this host may have; rows of the database can only narrow it.
+POLICY_FILE = Path(env("GPUJOBS_POLICY", default="/etc/gpujobs/policy.toml"))
 ARTIFACT_CAP_MB = env.int("GPUJOBS_ARTIFACT_CAP_MB", default=51_200)
 LOG_CAP_MB = env.int("GPUJOBS_LOG_CAP_MB", default=16)
 HEADROOM_MB = env.int("GPUJOBS_HEADROOM_MB", default=0)

@@ -166,6 +166,9 @@ STOP_REASONS = (
     Reason.CANCELLED_BY_USER,
     Reason.CANCELLED_BY_OPERATOR,
     Reason.TIMED_OUT,
+    Reason.POLICY_DENIED,
+    Reason.SCRATCH_FULL,
+    Reason.ARTIFACT_CAP,
 )
 
 

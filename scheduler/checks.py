@@ -6,6 +6,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
+from jobs.hostpolicy import HostPolicyError, host_policy
+
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 
 
@@ -26,7 +28,7 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
         ),
         "gpujobs.E004": (
             not _is_a_user(settings.JOB_USER),
-            "GPUJOBS_JOB_USER is a uid:gid, neither of them 0.",
+            "GPUJOBS_JOB_USER is a uid:gid, neither of them 0 unless policy.toml says so.",
         ),
         "gpujobs.E005": (
             settings.RUNNER == "process"
@@ -49,10 +51,24 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
             or settings.KEEP_DECISIONS_D < 1,
             "GPUJOBS_AGING_H, _HALF_LIFE_D, _RESERVATIONS, _KEEP_DECISIONS_D are above 0.",
         ),
+        "gpujobs.E009": (bool(_unreadable()), _unreadable()),
     }
     return [Error(text, id=id_) for id_, (is_wrong, text) in found.items() if is_wrong]
 
 
 def _is_a_user(text: str) -> bool:
     uid, _, gid = text.partition(":")
-    return uid.isdigit() and gid.isdigit() and int(uid) > 0 and int(gid) > 0
+    if not (uid.isdigit() and gid.isdigit()):
+        return False
+    if settings.RUNNER == "process" or _unreadable():
+        return int(uid) > 0 and int(gid) > 0
+    return not host_policy(settings.POLICY_FILE).refusal_of_user(int(uid), int(gid))
+
+
+def _unreadable() -> str:
+    """Why nothing can be started here; empty if it can."""
+    try:
+        host_policy(settings.POLICY_FILE)
+    except HostPolicyError as error:
+        return str(error)
+    return ""

@@ -16,6 +16,20 @@ _SIGNALS = {1: "HUP", 2: "INT", 4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KIL
 _SIGNALS |= {11: "SEGV", 13: "PIPE", 15: "TERM"}
 _CUDA_OOM = ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAll")
 
+_CANCELLED = "It was stopped because its cancel was requested."
+_ORDERED = {
+    Reason.TIMED_OUT: "It ran to its time limit. Ask for a larger timeout_s.",
+    Reason.POLICY_DENIED: "It was not as it was to be when it started, and was killed.",
+    Reason.SCRATCH_FULL: (
+        "It wrote more outside /artifacts than a job may and was stopped. Write less, "
+        "or into a volume."
+    ),
+    Reason.ARTIFACT_CAP: (
+        "It wrote more into /artifacts than a job may and was stopped. Write less, or "
+        "into a volume."
+    ),
+}
+
 # With an init in the container the command is looked for only after the start.
 _INIT_FAILED = "[FATAL tini ("
 
@@ -26,6 +40,8 @@ class Known:
 
     stop_reason: Reason | None = None
     stop_requested_at: datetime | None = None
+    # Why we killed it at its start.
+    objection: str = ""
     # The daemon was seen to kill it although no wish stood.
     kill_seen: bool = False
     # The node restarted between its start and the first look that found it ended.
@@ -65,12 +81,8 @@ def _ordered(found: Observation | None, known: Known) -> tuple[Reason, str] | No
     """An exit after our own order is judged by the order, whatever the code."""
     if known.stop_reason is None or _was_over(found, known):
         return None
-    if known.stop_reason is Reason.TIMED_OUT:
-        return (
-            known.stop_reason,
-            "It ran to its time limit. Ask for a larger timeout_s.",
-        )
-    return known.stop_reason, "It was stopped because its cancel was requested."
+    text = _ORDERED.get(known.stop_reason, _CANCELLED)
+    return known.stop_reason, f"{text} {known.objection}".rstrip()
 
 
 def _was_over(found: Observation | None, known: Known) -> bool:

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,11 +65,24 @@ def _quick_and_apart(settings: Any, tmp_path: Path) -> Iterator[None]:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.DATA_ROOT = tmp_path / "data"
     settings.DATA_ROOT.mkdir()
+    settings.POLICY_FILE = tmp_path / "policy.toml"
     # Static files are served from where they lie: nothing was collected.
     settings.WHITENOISE_AUTOREFRESH = settings.WHITENOISE_USE_FINDERS = True
     cache.clear()
     yield
     cache.clear()
+
+
+@pytest.fixture
+def declare(settings: Any) -> Callable[..., None]:
+    """Write what this host lets containers have: declare(read_only=["/srv"])."""
+
+    def write(**values: Any) -> None:
+        # Of texts, numbers, booleans and lists of them TOML and JSON are one.
+        lines = [f"{name} = {json.dumps(value)}\n" for name, value in values.items()]
+        settings.POLICY_FILE.write_text("".join(lines))
+
+    return write
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 tests/contracts holds it to the same cases as the real ones.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,8 +11,10 @@ from jobs.status import Reason
 from scheduler.runner.base import (
     ContainerState,
     LaunchSpec,
+    Mount,
     Observation,
     Progress,
+    Rights,
     RunnerFault,
     Stray,
 )
@@ -29,6 +31,8 @@ class FakeRunner:
         # Programs that do not end on SIGTERM, and containers that can not be removed.
         self.deaf: set[str] = set()
         self.stuck: set[str] = set()
+        # What the kernel says of a container; of others nothing.
+        self.has: dict[str, Rights] = {}
         self.holders: dict[int, str] = {}
         # Containers that are none of ours, by their ids.
         self.names: dict[str, str] = {}
@@ -96,6 +100,10 @@ class FakeRunner:
             finished_at=datetime.now(UTC),
             **fields,
         )
+
+    def rights(self, name: str, mounts: Iterable[Mount]) -> Rights | None:
+        self._fail("rights", self.faults)
+        return self.has.get(self._name(name))
 
     def observe(self, name: str | None = None) -> list[Observation]:
         self._fail("observe", self.faults)

@@ -10,6 +10,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from jobs.spec import array
+from jobs.spec.ceiling import ceiling_errors, refusal_of_our_own
 from jobs.spec.container import check_command, check_env, check_image, clean_volumes
 from jobs.spec.placing import (
     Parent,
@@ -43,6 +44,7 @@ __all__ = [
     "clean_parents",
     "clean_volumes",
     "default_name",
+    "refusal_of_our_own",
 ]
 
 
@@ -55,6 +57,7 @@ def check_priority(value: int, *, most: int) -> None:
 def check(data: Mapping[str, Any]) -> None:
     """Refuse fields that do not go together. `data` is a cleaned spec."""
     errors = {
+        **ceiling_errors(data),
         **_kind_errors(data),
         **_gpu_errors(data),
         **_memory_errors(data),

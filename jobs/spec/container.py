@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from jobs.spec.text import CONTROL, UNSTORABLE, check_text, shown, size_of
@@ -159,7 +158,6 @@ def _clean_volume(item: Any) -> dict[str, str]:
             "bad_volume",
         )
     source, target = _clean_path(item["source"]), _clean_path(item["target"])
-    _check_source(source)
     return {"source": source, "target": target, "mode": item.get("mode", "ro")}
 
 
@@ -182,19 +180,6 @@ def _clean_path(path: Any) -> str:
             "bad_path",
         )
     return path.removesuffix("/")
-
-
-def _check_source(source: str) -> None:
-    roots = [str(root) for root in settings.VOLUME_ROOTS]
-    if not any(PurePosixPath(source).is_relative_to(root) for root in roots):
-        allowed = (
-            f"Allowed are paths under {', '.join(roots)}."
-            if roots
-            else "The operator of this site allows none."
-        )
-        raise ValidationError(
-            f"{shown(source)} may not be mounted. {allowed}", "mount_not_allowed"
-        )
 
 
 def _check_targets(targets: list[PurePosixPath]) -> None:

@@ -7,7 +7,10 @@ transaction.
 
 from scheduler.execution.collecting import collect
 from scheduler.execution.ground import BY, attempt_lock, is_at_work, node_runner
-from scheduler.execution.launching import launch, launch_spec
+from scheduler.execution.launching import launch
+from scheduler.execution.launchspec import launch_spec
+from scheduler.execution.refusing import node_policy
+from scheduler.execution.staging import sweep_mounts
 from scheduler.execution.stopping import stop
 
 __all__ = [
@@ -17,6 +20,8 @@ __all__ = [
     "is_at_work",
     "launch",
     "launch_spec",
+    "node_policy",
     "node_runner",
     "stop",
+    "sweep_mounts",
 ]

@@ -12,6 +12,7 @@ from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Phase, Reason
 from scheduler import ending
+from scheduler.execution.evidence import OBJECTION
 from scheduler.execution.ground import (
     BY,
     attempt_lock,
@@ -78,6 +79,7 @@ def _see_exit(attempt: Attempt) -> bool:
         exited_at = found.finished_at if found else None
         # As this first look finds it: what the runner remembers may be gone later.
         told = {
+            **attempt.evidence,
             "boot_changed": attempt.boot_id not in ("", boot_id()),
             "is_exit_seen": found is None or found.is_exit_seen,
         }
@@ -109,7 +111,12 @@ def _gather(attempt: Attempt) -> bool:
     lifecycle.record_evidence(
         attempt,
         exit_code=ended.exit_code,
-        evidence={**ended.evidence, "reason": ended.reason, "text": ended.text},
+        evidence={
+            **attempt.evidence,
+            **ended.evidence,
+            "reason": ended.reason,
+            "text": ended.text,
+        },
         mean_utilisation=_mean_utilisation(attempt),
     )
     return True
@@ -142,6 +149,7 @@ def _known(attempt: Attempt, log: Path) -> ending.Known:
     return ending.Known(
         stop_reason=Reason(attempt.stop_reason) if attempt.stop_reason else None,
         stop_requested_at=attempt.stop_requested_at,
+        objection=attempt.evidence.get(OBJECTION, ""),
         kill_seen=attempt.kill_seen_at is not None,
         boot_changed=attempt.evidence.get("boot_changed", False),
         is_exit_seen=attempt.evidence.get("is_exit_seen", True),

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from jobs.models import Attempt
+from scheduler.execution.staging import unstage
 from scheduler.runner.base import Observation, Runner
 from scheduler.runner.docker import DockerRunner
 from scheduler.runner.process import ProcessRunner
@@ -99,6 +100,7 @@ def work_folder(attempt: Attempt) -> Path:
 
 def wipe(attempt: Attempt) -> None:
     """A job may leave folders deeper than Python's recursion goes; rm does not mind."""
+    unstage(attempt)
     rm = shutil.which("rm") or "/bin/rm"
     command = [rm, "-rf", "--one-file-system", "--", str(work_folder(attempt))]
     subprocess.run(command, check=False)  # noqa: S603

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 
 from django.conf import settings
 from django.db import transaction
@@ -11,7 +12,8 @@ from jobs import lifecycle, storage
 from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Fault, Phase, Reason
-from scheduler import ending, hostpolicy
+from scheduler import ending
+from scheduler.execution.evidence import check_rights
 from scheduler.execution.ground import (
     BY,
     attempt_lock,
@@ -19,15 +21,17 @@ from scheduler.execution.ground import (
     node_runner,
     read,
     wipe,
-    work_folder,
 )
+from scheduler.execution.launchspec import launch_spec
 from scheduler.execution.pausing import pause_if_starts_fail
+from scheduler.execution.refusing import node_policy, refusal
+from scheduler.execution.staging import stage
 from scheduler.models import ImageState, NodeImage
+from scheduler.mounting import NotAllowed
 from scheduler.reservation import end_held, wake
 from scheduler.runner.base import (
     ContainerState,
     LaunchSpec,
-    Mount,
     Observation,
     RunnerFault,
     boot_id,
@@ -64,6 +68,9 @@ def _settle(attempt: Attempt, found: Observation) -> None:
     """Adopt what runs or ran. What was only made is never started: the start of a
     launcher that died may still be on its way inside the daemon."""
     if found.state is not ContainerState.CREATED:
+        if found.state is ContainerState.RUNNING:
+            check_rights(attempt, found)
+            failpoint("launch.checked")
         mark_running(attempt, found)
         return
     ended = ending.judge(found, ending.Known())
@@ -109,16 +116,15 @@ def mark_running(attempt: Attempt, found: Observation) -> None:
 
 
 def _create(attempt: Attempt) -> None:
-    refusal = _refused_mount(attempt)
-    if refusal:
-        _end_unstarted(attempt, Reason.POLICY_DENIED, refusal)
-        return
     failpoint("launch.begun")
     # Before anything of it can run: after a restart of the node nobody knows else.
     attempt.boot_id = boot_id()
     attempt.save(update_fields=["boot_id"])
     try:
         found = _launch(attempt)
+    except NotAllowed as refused:
+        _end_unstarted(attempt, Reason.POLICY_DENIED, str(refused))
+        return
     except RunnerFault as fault:
         _after_fault(attempt, fault)
         return
@@ -131,7 +137,13 @@ def _create(attempt: Attempt) -> None:
 
 
 def _launch(attempt: Attempt) -> Observation:
+    policy = node_policy()
     spec = launch_spec(attempt)
+    if refused := refusal(attempt, spec, policy):
+        raise NotAllowed(refused)
+    mounts = stage(attempt, policy)
+    spec = replace(spec, mounts=mounts, capabilities=policy.capabilities)
+    failpoint("launch.staged")
     try:
         _make_folders(spec)
         storage.open_log(attempt)
@@ -176,73 +188,6 @@ def _end_unstarted(attempt: Attempt, reason: Reason, text: str) -> None:
     if reason.fault is Fault.INFRA:
         pause_if_starts_fail(attempt.node, text)
     wake()
-
-
-def _refused_mount(attempt: Attempt) -> str:
-    refusals = (
-        hostpolicy.refusal_of_mount(volume["source"], settings.VOLUME_ROOTS)
-        for volume in attempt.job.volumes
-    )
-    return next(filter(None, refusals), "")
-
-
-def launch_spec(attempt: Attempt) -> LaunchSpec:
-    job = attempt.job
-    work = work_folder(attempt)
-    return LaunchSpec(
-        name=attempt.container_name,
-        job_id=str(job.pk),
-        attempt_number=attempt.number,
-        nonce=attempt.nonce,
-        image=job.image,
-        command=_command(job.command),
-        env={**job.env, **_given_env(attempt)},
-        gpu_uuids=tuple(job.assigned_gpu_uuids),
-        requests_devices=settings.INVENTORY != "simulated",
-        user=_user(attempt),
-        artifacts=work / "artifacts",
-        scratch=work / "scratch",
-        mounts=tuple(
-            Mount(
-                source=os.path.realpath(volume["source"]),
-                target=volume["target"],
-                read_only=volume["mode"] == "ro",
-            )
-            for volume in job.volumes
-        ),
-        # What it was given of the node, else what was asked for.
-        cpus=job.cpus if attempt.cpus is None else attempt.cpus,
-        memory_mb=job.memory_mb if attempt.memory_mb is None else attempt.memory_mb,
-        shm_mb=job.shm_mb if attempt.shm_mb is None else attempt.shm_mb,
-        network=settings.NETWORK,
-        log_cap_mb=settings.LOG_CAP_MB,
-    )
-
-
-def _command(command: str | list[str] | None) -> tuple[str, ...] | None:
-    """A list is run as it is; a string by a shell, as in a Dockerfile."""
-    if command is None:
-        return None
-    return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
-
-
-def _given_env(attempt: Attempt) -> dict[str, str]:
-    index = attempt.job.array_index
-    return {
-        **({} if index is None else {"GPUJOBS_ARRAY_INDEX": str(index)}),
-        "GPUJOBS_JOB_ID": str(attempt.job_id),
-        "GPUJOBS_ATTEMPT": str(attempt.number),
-        "GPUJOBS_GPU_COUNT": str(attempt.job.gpu_count),
-        "GPUJOBS_GPU_UUIDS": ",".join(attempt.job.assigned_gpu_uuids),
-    }
-
-
-def _user(attempt: Attempt) -> tuple[int, int]:
-    owner = attempt.job.owner
-    if owner.uid and owner.gid:
-        return owner.uid, owner.gid
-    uid, _, gid = settings.JOB_USER.partition(":")
-    return int(uid), int(gid)
 
 
 def _make_folders(spec: LaunchSpec) -> None:

@@ -5,7 +5,7 @@ in memory: whatever is asked is answered by looking.
 """
 
 import enum
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +57,7 @@ class LaunchSpec:
     memory_mb: int | None = None
     shm_mb: int | None = None
     network: str = "none"
+    capabilities: tuple[str, ...] = ()
     log_cap_mb: int = 16
 
 
@@ -78,6 +79,21 @@ class Observation:
     image_digest: str = ""
     # Those that were requested of the runner; none where GPUs are no devices.
     gpu_uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """What the kernel says that a container's first process may do and sees."""
+
+    # A bit for each, as in linux/capability.h.
+    capabilities: int
+    no_new_privileges: bool
+    # 0 none, 1 strict, 2 by a filter.
+    seccomp: int
+    user: tuple[int, int]
+    gpu_devices: tuple[str, ...]
+    # By target: whether it is the file or folder that was to be mounted there.
+    mounts: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +140,11 @@ class Runner(Protocol):
         may still be on its way: it must never be started, only removed. Raises
         RunnerFault; the container may then be left in state `created`.
         """
+        ...
+
+    def rights(self, name: str, mounts: Iterable[Mount]) -> Rights | None:
+        """What the kernel lets a container do and see, that was to have these mounts;
+        None if it has ended, or if this runner isolates nothing."""
         ...
 
     def observe(self, name: str | None = None) -> list[Observation]:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from jobs.status import Reason
 from scheduler.runner.base import (
     ContainerState,
     LaunchSpec,
+    Mount,
     Observation,
     Progress,
+    Rights,
     RunnerFault,
     Stray,
     boot_id,
@@ -119,6 +121,9 @@ class ProcessRunner:
 
     def _one(self, name: str) -> Observation:
         return self.observe(name)[0]
+
+    def rights(self, name: str, mounts: Iterable[Mount]) -> Rights | None:
+        return None
 
     def observe(self, name: str | None = None) -> list[Observation]:
         for child in self._children.values():

@@ -18,7 +18,7 @@ from jobs.failpoints import failpoint
 from jobs.models import Job
 from jobs.models.job import JobQuerySet
 from jobs.status import Reason
-from scheduler.execution import BY
+from scheduler.execution import BY, node_policy
 from scheduler.models import ImageState, Node, NodeImage
 from scheduler.runner.base import RateLimited, Runner, RunnerFault
 
@@ -95,6 +95,10 @@ class Images:
         return [job for job in jobs if self._is_for_us(job.node_labels)]
 
     def _look_after(self, image: str, row: NodeImage | None) -> bool:
+        # Also of one that is here: asked for by whoever may not run it.
+        if refused := node_policy().refusal_of_image(image):
+            self._give_up(image, RunnerFault(Reason.POLICY_DENIED, refused))
+            return False
         if image in self._pulling or (row and not self._is_due(row)):
             return False
         try:

@@ -17,7 +17,7 @@ from jobs import lifecycle, storage
 from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Phase, Reason
-from scheduler.execution import BY, is_at_work
+from scheduler.execution import BY, is_at_work, sweep_mounts
 from scheduler.inventory.base import Inventory
 from scheduler.models import Node, NodeState
 from scheduler.periods import Periods
@@ -152,6 +152,7 @@ class Supervisor:
         changed |= self._heart.beat(state, reports)
         if self._periods.is_due("sweep", SWEEP_EVERY_S):
             storage.sweep()
+            sweep_mounts()
         if self._periods.is_due("silence", SILENCE_S):
             tell_of_silence()
         if changed:

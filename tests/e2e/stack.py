@@ -150,7 +150,15 @@ class Stack:
     def destroy(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(_drop_database, self._database)
+            stack.callback(self._unmount)
             self.stop()
+
+    def _unmount(self) -> None:
+        """The volumes of jobs that it left running."""
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+        for target in (line.split()[1] for line in mounts):
+            if target.startswith(f"{self.folder}/"):
+                subprocess.run(["umount", "-l", target], check=True)
 
     def story(self) -> str:
         logs = sorted(self.folder.glob("*.log"))

@@ -31,8 +31,9 @@ IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.1; done"
 # What becomes of a job while the process at that step is killed.
 NATURAL = [
     *("reserve.written", "reserve.committed"),
-    *("launch.begun", "launch.prepared", "launch.started", "launch.launched"),
-    *("launch.running", "collect.exit_seen", "collect.release_written"),
+    *("launch.begun", "launch.staged", "launch.prepared", "launch.started"),
+    *("launch.launched", "launch.checked", "launch.running"),
+    *("collect.exit_seen", "collect.release_written"),
     *("collect.released", "collect.log_closed", "collect.artifacts_listed"),
     *("collect.artifacts_moved", "collect.artifacts_taken", "collect.recorded"),
     *("collect.removed", "collect.wiped", "collect.judged"),

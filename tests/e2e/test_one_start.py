@@ -60,6 +60,7 @@ def starts(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def node(
     settings: Any,
+    declare: Any,
     tmp_path: Path,
     starts: Path,
     daemon: PrivateDaemon,
@@ -67,7 +68,8 @@ def node(
 ) -> Iterator[None]:
     settings.RUNNER, settings.INVENTORY = "docker", "nvml"
     settings.DOCKER_URL, settings.NETWORK = daemon.base_url, "none"
-    settings.RUN_ROOT, settings.VOLUME_ROOTS = tmp_path / "run", [starts.parent]
+    settings.RUN_ROOT = tmp_path / "run"
+    declare(writable=[str(starts.parent)])
     ground.node_runner.cache_clear()
     # No supervisor beats for it here.
     beat = timezone.now() + timedelta(hours=1)

@@ -40,7 +40,9 @@ def stack(
     class Old(Stack):
         root = check_out(tmp_path / "old")
 
-    env = daemon.product_env(gates.folder)
+    # The old one has its roots from a variable.
+    roots = {"GPUJOBS_VOLUME_ROOTS": str(gates.folder)}
+    env = {**daemon.product_env(gates.folder), **roots}
     stack = Old(tmp_path / "stack", env)
     try:
         stack.start()

@@ -109,8 +109,8 @@ def test_fields_that_do_not_go_together_are_refused_where_they_stand(
     assert list(filled(alice, image="").errors) == ["image"]
 
 
-def test_lines_become_env_and_volumes(alice: User, settings: Any) -> None:
-    settings.VOLUME_ROOTS = ["/srv"]
+def test_lines_become_env_and_volumes(alice: User, declare: Any) -> None:
+    declare(writable=["/srv"])
     spec = filled(
         alice,
         env="A=1\r\n\r\nB=x=y ",

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,9 +81,9 @@ def test_what_is_left_out_has_a_default(api: Any, alice: User) -> None:
 
 
 def test_everything_that_is_asked_for_is_kept(
-    api: Any, alice: User, settings: Any
+    api: Any, alice: User, declare: Any
 ) -> None:
-    settings.VOLUME_ROOTS = [Path("/srv")]
+    declare(writable=["/srv"])
     asked = {
         "name": "Étude 1",
         "image": IMAGE,
@@ -107,9 +106,9 @@ def test_everything_that_is_asked_for_is_kept(
 
 
 def test_a_volume_in_dockers_way_comes_back_as_an_object(
-    api: Any, alice: User, settings: Any
+    api: Any, alice: User, declare: Any
 ) -> None:
-    settings.VOLUME_ROOTS = [Path("/srv")]
+    declare(read_only=["/srv"])
     body = api(alice).post(JOBS, {"image": IMAGE, "volumes": ["/srv/a/:/data"]}).json()
     assert body["volumes"] == [{"source": "/srv/a", "target": "/data", "mode": "ro"}]
 

@@ -1,5 +1,6 @@
 """A real dockerd of the tests' own, beside whatever else runs on the machine."""
 
+import json
 import os
 import shutil
 import signal
@@ -58,8 +59,15 @@ class PrivateDaemon:
             "GPUJOBS_RUNNER": "docker",
             "GPUJOBS_INVENTORY": "nvml",
             "GPUJOBS_DOCKER_URL": self.base_url,
-            **({"GPUJOBS_VOLUME_ROOTS": str(volumes)} if volumes else {}),
+            "GPUJOBS_POLICY": str(self._policy(volumes)),
         }
+
+    def _policy(self, volumes: Path | None) -> Path:
+        path = self.folder / f"policy-{volumes.name if volumes else 'none'}.toml"
+        images = json.dumps(["docker.io/*", "127.0.0.1:*", "localhost:*"])
+        roots = json.dumps([str(volumes)] if volumes else [])
+        path.write_text(f"images = {images}\nwritable = {roots}\n")
+        return path
 
     @property
     def pid(self) -> int:

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ CASES = [
         "E005",
     ),
     ("no room for logs", {"LOG_CAP_MB": 0}, "E006"),
+    ("a policy file that is no file", {"POLICY_FILE": Path("/")}, "E009"),
     ("a negative headroom", {"HEADROOM_MB": -1}, "E007"),
 ]
 
@@ -33,3 +35,12 @@ def test_open_registration_on_loopback_is_allowed(settings: Any) -> None:
     settings.RUNNER, settings.REGISTRATION = "process", "open"
     settings.ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
     assert run_checks() == []
+
+
+@pytest.mark.parametrize(("allow_root", "found"), [(True, False), (False, True)])
+def test_root_is_for_the_hosts_policy_to_allow(
+    settings: Any, declare: Any, allow_root: bool, found: bool
+) -> None:
+    settings.RUNNER, settings.JOB_USER = "docker", "0:0"
+    declare(allow_root=allow_root)
+    assert ("gpujobs.E004" in {m.id for m in run_checks()}) is found

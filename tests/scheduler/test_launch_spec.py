@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from jobs.models import Job
-from scheduler.execution.launching import launch_spec
+from scheduler.execution import launch_spec
 from tests.factories import make_attempt, make_job
 
 pytestmark = pytest.mark.django_db

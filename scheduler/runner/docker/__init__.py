@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -21,15 +21,19 @@ from jobs.failpoints import failpoint
 from jobs.status import Reason
 from scheduler.runner.base import (
     LaunchSpec,
+    Mount,
     Observation,
     Progress,
+    Rights,
     RunnerFault,
     Stray,
 )
 from scheduler.runner.docker import below, logs
 from scheduler.runner.docker.creation import creation
+from scheduler.runner.docker.faults import reason_of, told
 from scheduler.runner.docker.observing import hung_observation, observation
 from scheduler.runner.docker.pulling import fault_of, follow
+from scheduler.runner.docker.rights import rights
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +49,6 @@ SHORT_ID = 12
 FAILURES = (DockerException, OSError, HTTPError, HTTPException, ValueError)
 # What the daemon sends when it stops a container; others, like USR1, end nothing.
 DEADLY = {"2", "3", "9", "15"}
-
-# What the daemon says where GPUs can not be given to any container: the node's trouble.
-_GPU_SET_UP = (
-    "nvidia-container-cli",
-    "nvidia-container-runtime-hook",
-    "could not select device driver",
-    "cdi device injection failed",
-    "failed to inject cdi devices",
-)
 
 
 class DockerRunner:
@@ -92,7 +87,7 @@ class DockerRunner:
                     progress,
                 )
             except APIError as error:
-                raise fault_of(_told(error), error.status_code) from error
+                raise fault_of(told(error), error.status_code) from error
             return str(self._client.images.get(image).id)
 
     def launch(self, spec: LaunchSpec) -> Observation:
@@ -109,23 +104,31 @@ class DockerRunner:
         failpoint("launch.started")
         return self._one(spec.name)
 
+    def rights(self, name: str, mounts: Iterable[Mount]) -> Rights | None:
+        with _daemon():
+            try:
+                pid = self._quick.containers.get(name).attrs["State"]["Pid"]
+            except NotFound:
+                return None
+        return rights(pid, mounts) if pid else None
+
     def _found_or_fault(self, name: str, error: Exception) -> Observation:
         """After a create that failed: somebody was first, or it can not be made."""
         if isinstance(error, ImageNotFound):
-            raise RunnerFault(Reason.IMAGE_NOT_FOUND, _told(error)) from error
+            raise RunnerFault(Reason.IMAGE_NOT_FOUND, told(error)) from error
         if isinstance(error, APIError) and error.status_code == 409:
             return self._one(name)
-        raise RunnerFault(_daemon_reason(error), _told(error)) from error
+        raise RunnerFault(reason_of(error), told(error)) from error
 
     def _start_fault(self, name: str, error: Exception) -> RunnerFault:
         """A start that fails leaves `created` with 126, 127 or 128, and a text."""
         found = self.observe(name)
         code = found[0].exit_code if found else None
         if code == 127:
-            return RunnerFault(Reason.COMMAND_NOT_FOUND, _told(error))
+            return RunnerFault(Reason.COMMAND_NOT_FOUND, told(error))
         if code == 126:
-            return RunnerFault(Reason.NOT_EXECUTABLE, _told(error))
-        return RunnerFault(_daemon_reason(error), _told(error))
+            return RunnerFault(Reason.NOT_EXECUTABLE, told(error))
+        return RunnerFault(reason_of(error), told(error))
 
     def _one(self, name: str) -> Observation:
         """A name that is taken may not be found yet: the daemon is still making it."""
@@ -243,9 +246,9 @@ class DockerRunner:
             for event in self._client.events(
                 decode=True, filters=ours, since=since and int(since.timestamp())
             ):
-                told = event["Actor"]["Attributes"]
-                if event["Action"] != "kill" or told.get("signal") in DEADLY:
-                    yield event["Action"], told["name"]
+                of = event["Actor"]["Attributes"]
+                if event["Action"] != "kill" or of.get("signal") in DEADLY:
+                    yield event["Action"], of["name"]
 
 
 @contextmanager
@@ -254,7 +257,7 @@ def _daemon() -> Iterator[None]:
     try:
         yield
     except FAILURES as error:
-        raise RunnerFault(Reason.DAEMON_FAULT, _told(error)) from error
+        raise RunnerFault(Reason.DAEMON_FAULT, told(error)) from error
 
 
 @contextmanager
@@ -271,23 +274,3 @@ def _repository_and_tag(image: str) -> tuple[str, str | None]:
         return image, None
     repository, colon, tag = image.rpartition(":")
     return (repository, tag) if colon and "/" not in tag else (image, "latest")
-
-
-def _daemon_reason(error: Exception) -> Reason:
-    if not isinstance(error, DockerException):
-        return Reason.DAEMON_FAULT  # it did not answer
-    text = str(error).lower()
-    if "no space left" in text or "disk quota exceeded" in text:
-        return Reason.DISK_FULL
-    if any(words in text for words in _GPU_SET_UP):
-        return Reason.DAEMON_FAULT
-    if "no command specified" in text:
-        return Reason.COMMAND_NOT_FOUND
-    if "bind source path does not exist" in text:
-        return Reason.BAD_VOLUME
-    return Reason.LAUNCH_FAULT
-
-
-def _told(error: Exception) -> str:
-    explained = error.explanation if isinstance(error, APIError) else None
-    return str(explained or error)[:1000]

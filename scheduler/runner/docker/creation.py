@@ -41,6 +41,7 @@ def creation(spec: LaunchSpec, instance: str) -> dict[str, Any]:
         "network_mode": spec.network,
         "ipc_mode": "private",
         "cap_drop": ["ALL"],
+        **({"cap_add": list(spec.capabilities)} if spec.capabilities else {}),
         "security_opt": ["no-new-privileges:true"],
         "init": True,
         "pids_limit": PIDS_LIMIT,

@@ -1,0 +1,43 @@
+"""What this site lets no job have: the host's ceiling, told before a job is accepted."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from jobs.hostpolicy import LIMITS, HostPolicy, HostPolicyError, host_policy
+
+
+def ceiling_errors(data: Mapping[str, Any]) -> dict[str, ValidationError]:
+    """By field, of a cleaned spec. Raises ValidationError if no ceiling can be told."""
+    try:
+        policy = host_policy(settings.POLICY_FILE)
+    except HostPolicyError as error:
+        text = f"Nothing can be submitted until an operator has mended this: {error}"
+        raise ValidationError(text, "policy_unreadable") from error
+    found = {
+        name: (policy.refusal_of_size(name, data.get(name)), "over_the_limit")
+        for name in LIMITS
+    }
+    if image := data.get("image"):
+        found["image"] = policy.refusal_of_image(image), "image_not_allowed"
+        found["volumes"] = next(_volumes(policy, data), ""), "mount_not_allowed"
+    return {name: ValidationError(*told) for name, told in found.items() if told[0]}
+
+
+def _volumes(policy: HostPolicy, data: Mapping[str, Any]) -> Iterator[str]:
+    for volume in data.get("volumes") or []:
+        source = volume["source"]
+        refusal = policy.refusal_of_volume(source, volume["mode"])
+        yield from filter(None, [refusal or refusal_of_our_own(source)])
+
+
+def refusal_of_our_own(source: str) -> str:
+    """Our logs, rows and artifacts are no volume, wherever they lie."""
+    path = PurePosixPath(source)
+    for ours in map(PurePosixPath, (settings.DATA_ROOT, settings.RUN_ROOT)):
+        if path.is_relative_to(ours) or ours.is_relative_to(path):
+            return f"{source} may not be mounted: GPU Jobs keeps its own files there."
+    return ""

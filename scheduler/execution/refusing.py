@@ -1,0 +1,48 @@
+"""What the node does not start, whatever a row says: rows may have come past the API."""
+
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from jobs import spec
+from jobs.hostpolicy import HostPolicy, HostPolicyError, host_policy
+from jobs.models import Attempt, Job
+from jobs.status import Reason
+from scheduler import hostpolicy
+from scheduler.runner.base import LaunchSpec, RunnerFault
+
+
+def node_policy() -> HostPolicy:
+    """Of this host. One that can not be read is the node's trouble, and no job's."""
+    try:
+        return host_policy(settings.POLICY_FILE)
+    except HostPolicyError as error:
+        raise RunnerFault(Reason.DAEMON_FAULT, str(error)) from error
+
+
+def refusal(attempt: Attempt, asked: LaunchSpec, policy: HostPolicy) -> str:
+    """Empty if the attempt may be started here."""
+    refusals = (
+        *_of_its_spec(attempt.job),
+        hostpolicy.refusal(asked, attempt.job.timeout_s, policy),
+        *_of_its_volumes(attempt.job, policy),
+    )
+    return next(filter(None, refusals), "")
+
+
+def _of_its_spec(job: Job) -> Iterator[str]:
+    """The rules of the API once more."""
+    try:
+        spec.check_image(job.image)
+        spec.check_command(job.command)
+        spec.check_env(job.env)
+        spec.clean_volumes(job.volumes)
+    except ValidationError as error:
+        yield " ".join(error.messages)
+
+
+def _of_its_volumes(job: Job, policy: HostPolicy) -> Iterator[str]:
+    for volume in job.volumes:
+        yield policy.refusal_of_volume(volume["source"], volume["mode"])
+        yield spec.refusal_of_our_own(volume["source"])

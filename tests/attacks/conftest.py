@@ -1,0 +1,3 @@
+from tests.scheduler.conftest import gpu, runner
+
+__all__ = ["gpu", "runner"]

@@ -54,6 +54,8 @@ NETWORK = env("GPUJOBS_NETWORK", default="bridge")
 # What any container of this host may have; rows of the database can only narrow it.
 POLICY_FILE = Path(env("GPUJOBS_POLICY", default="/etc/gpujobs/policy.toml"))
 ARTIFACT_CAP_MB = env.int("GPUJOBS_ARTIFACT_CAP_MB", default=51_200)
+# What a job may write outside /artifacts and its volumes.
+SCRATCH_CAP_MB = env.int("GPUJOBS_SCRATCH_CAP_MB", default=51_200)
 LOG_CAP_MB = env.int("GPUJOBS_LOG_CAP_MB", default=16)
 HEADROOM_MB = env.int("GPUJOBS_HEADROOM_MB", default=0)
 FOREIGN_TOLERANCE_MB = env.int("GPUJOBS_FOREIGN_TOLERANCE_MB", default=512)

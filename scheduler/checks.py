@@ -37,8 +37,9 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
             "With no isolation no stranger may register: close GPUJOBS_REGISTRATION.",
         ),
         "gpujobs.E006": (
-            settings.LOG_CAP_MB < 1 or settings.ARTIFACT_CAP_MB < 1,
-            "GPUJOBS_LOG_CAP_MB and GPUJOBS_ARTIFACT_CAP_MB are at least 1.",
+            min(settings.LOG_CAP_MB, settings.ARTIFACT_CAP_MB, settings.SCRATCH_CAP_MB)
+            < 1,
+            "GPUJOBS_LOG_CAP_MB, _ARTIFACT_CAP_MB and _SCRATCH_CAP_MB are at least 1.",
         ),
         "gpujobs.E007": (
             settings.HEADROOM_MB < 0 or settings.FOREIGN_TOLERANCE_MB < 0,

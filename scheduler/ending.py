@@ -40,8 +40,8 @@ class Known:
 
     stop_reason: Reason | None = None
     stop_requested_at: datetime | None = None
-    # Why we killed it at its start.
-    objection: str = ""
+    # What more there is to say of the order to stop.
+    stop_text: str = ""
     # The daemon was seen to kill it although no wish stood.
     kill_seen: bool = False
     # The node restarted between its start and the first look that found it ended.
@@ -82,7 +82,7 @@ def _ordered(found: Observation | None, known: Known) -> tuple[Reason, str] | No
     if known.stop_reason is None or _was_over(found, known):
         return None
     text = _ORDERED.get(known.stop_reason, _CANCELLED)
-    return known.stop_reason, f"{text} {known.objection}".rstrip()
+    return known.stop_reason, f"{text} {known.stop_text}".rstrip()
 
 
 def _was_over(found: Observation | None, known: Known) -> bool:

@@ -49,11 +49,18 @@ def cancel_reason(job: Job, by: User | None) -> Reason:
 
 
 @transaction.atomic
-def request_stop(attempt: Attempt, reason: Reason, *, by: object) -> bool:
-    """Write the wish that this attempt ends for `reason`; False if one stands."""
+def request_stop(
+    attempt: Attempt, reason: Reason, *, text: str = "", by: object
+) -> bool:
+    """Write the wish that this attempt ends for `reason`; False if one stands. `text`
+    becomes part of its story."""
     lock(attempt.job_id)
     if not _wish(attempt, reason, timezone.now()):
         return False
+    if text:
+        attempt.refresh_from_db(fields=["evidence"])
+        attempt.evidence["stop_text"] = text
+        attempt.save(update_fields=["evidence"])
     note(attempt.job, "stop_requested", by=by, attempt=attempt.number, reason=reason)
     return True
 

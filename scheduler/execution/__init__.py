@@ -6,7 +6,13 @@ transaction.
 """
 
 from scheduler.execution.collecting import collect
-from scheduler.execution.ground import BY, attempt_lock, is_at_work, node_runner
+from scheduler.execution.ground import (
+    BY,
+    attempt_lock,
+    is_at_work,
+    node_runner,
+    work_folder,
+)
 from scheduler.execution.launching import launch
 from scheduler.execution.launchspec import launch_spec
 from scheduler.execution.refusing import node_policy
@@ -24,4 +30,5 @@ __all__ = [
     "node_runner",
     "stop",
     "sweep_mounts",
+    "work_folder",
 ]

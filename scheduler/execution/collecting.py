@@ -12,7 +12,6 @@ from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Phase, Reason
 from scheduler import ending
-from scheduler.execution.evidence import OBJECTION
 from scheduler.execution.ground import (
     BY,
     attempt_lock,
@@ -149,7 +148,7 @@ def _known(attempt: Attempt, log: Path) -> ending.Known:
     return ending.Known(
         stop_reason=Reason(attempt.stop_reason) if attempt.stop_reason else None,
         stop_requested_at=attempt.stop_requested_at,
-        objection=attempt.evidence.get(OBJECTION, ""),
+        stop_text=attempt.evidence.get("stop_text", ""),
         kill_seen=attempt.kill_seen_at is not None,
         boot_changed=attempt.evidence.get("boot_changed", False),
         is_exit_seen=attempt.evidence.get("is_exit_seen", True),

@@ -12,10 +12,6 @@ from scheduler.execution.refusing import node_policy
 from scheduler.execution.staging import staged
 from scheduler.runner.base import Observation
 
-# The keys of an attempt's evidence.
-RIGHTS = "rights"
-OBJECTION = "objection"
-
 
 def check_rights(attempt: Attempt, found: Observation) -> None:
     """One that may or sees more than it was to is killed at once, with no grace."""
@@ -24,11 +20,8 @@ def check_rights(attempt: Attempt, found: Observation) -> None:
     rights = node_runner().rights(found.container_id, meant.mounts)
     if rights is None:
         return
-    objection = hostpolicy.objection(meant, rights)
-    attempt.evidence = {**attempt.evidence, RIGHTS: asdict(rights)}
-    if objection:
-        attempt.evidence[OBJECTION] = objection
+    attempt.evidence = {**attempt.evidence, "rights": asdict(rights)}
     attempt.save(update_fields=["evidence"])
-    if objection:
-        lifecycle.request_stop(attempt, Reason.POLICY_DENIED, by=BY)
+    if text := hostpolicy.objection(meant, rights):
+        lifecycle.request_stop(attempt, Reason.POLICY_DENIED, text=text, by=BY)
         node_runner().stop(found.container_id, force=True)

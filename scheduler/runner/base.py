@@ -77,6 +77,8 @@ class Observation:
     oom_killed: bool = False
     error: str = ""
     image_digest: str = ""
+    # Where on the host it writes what is in no volume; empty if that is not known.
+    layer: str = ""
     # Those that were requested of the runner; none where GPUs are no devices.
     gpu_uuids: tuple[str, ...] = ()
 

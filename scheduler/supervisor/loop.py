@@ -40,6 +40,7 @@ from scheduler.supervisor.losses import give_up_on
 from scheduler.supervisor.service import bring_back
 from scheduler.supervisor.strays import Strays
 from scheduler.supervisor.verifying import Verifier
+from scheduler.supervisor.writing import Writing
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ SAFETY_NET_S = 5.0
 SILENCE_S = 10.0
 SWEEP_EVERY_S = 600.0
 STRAYS_EVERY_S = 10.0
+WRITING_EVERY_S = 5.0
 VERIFY_EVERY_S = 60.0
 # A task that is over and changed nothing is not asked for again at once.
 ASK_AGAIN_S = 2.0
@@ -85,6 +87,7 @@ class Supervisor:
         self._images = Images(self._node, runner, self.wake)
         self._followers = LogFollowers(runner, self.wake)
         self._strays = Strays(self._node, runner)
+        self._writing = Writing(self.wake)
         self._verifier = Verifier(self._node, runner, inventory)
         # Of the row before our first word in it: the last of the supervisor before us.
         self._kills = Kills(runner, self.wake, self._node.heartbeat_at)
@@ -178,6 +181,9 @@ class Supervisor:
         self._kills.write_down(self._live)
         attempts = {str(attempt.pk): attempt for attempt in live}
         self._follow(live, found)
+        if self._periods.is_due("writing", WRITING_EVERY_S):
+            self._writing.turn(live, found)
+        self._writing.write_down(attempts)
         self._rest_s = min([TURN_S, *filter(None, map(_grace_left_s, live))])
         asks = reconcile(timezone.now(), map(self._known, live), found)
         self._clock.forget_but(set(attempts))

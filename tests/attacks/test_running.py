@@ -46,7 +46,9 @@ def stack(
     root: Path,
 ) -> Iterator[Stack]:
     session_machine.reset()
-    with running(tmp_path_factory.mktemp("stack"), daemon.product_env(root)) as stack:
+    caps = dict.fromkeys(("GPUJOBS_SCRATCH_CAP_MB", "GPUJOBS_ARTIFACT_CAP_MB"), "40")
+    env = {**daemon.product_env(root), **caps}
+    with running(tmp_path_factory.mktemp("stack"), env) as stack:
         yield stack
 
 
@@ -118,3 +120,23 @@ def test_nothing_is_left_mounted(stack: Stack, ada: Person, root: Path) -> None:
     until(lambda: not mounts(), "the volumes to be unmounted")
     assert not list((stack.data / "run/mounts").iterdir())
     assert (root / "plain" / "text").read_text() == "plain\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("$HOME", "scratch_full"),
+        ("$TMPDIR", "scratch_full"),
+        ("/artifacts", "artifact_cap"),
+        ("/tmp", "scratch_full"),
+    ],
+)
+def test_a_job_that_fills_the_disk_is_stopped(
+    ada: Person, where: str, reason: str
+) -> None:
+    """T27: by what lies on the node's disk, wherever the job wrote it."""
+    fill = f"dd if=/dev/zero of={where}/fill bs=1M count=60 && sleep 600"
+    job_id = ada.submit(image=IMAGE, command=fill, gpu_count=0, grace_s=1)
+    job = ada.wait_for(job_id, "failed")
+    assert job["reason"] == reason
+    assert "MiB; 40 are allowed." in job["reason_text"]

@@ -63,6 +63,7 @@ def test_one_that_has_more_than_it_should_is_killed_without_grace(
     attempt = started(runner, attempt, replace(AS_MEANT, capabilities=1 << 21))
     assert runner.signals == [(attempt.container_name, True)]
     assert attempt.stop_reason == "policy_denied"
+    assert "rights" in attempt.evidence
     collect(str(attempt.pk))
     job = read(attempt).job
     assert (job.status, job.reason) == ("failed", "policy_denied")

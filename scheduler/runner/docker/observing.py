@@ -31,6 +31,9 @@ def observation(container: Any) -> Observation:
         oom_killed=state["OOMKilled"],
         error=state["Error"],
         image_digest=container.attrs["Image"],
+        layer=((container.attrs.get("GraphDriver") or {}).get("Data") or {}).get(
+            "UpperDir", ""
+        ),
         gpu_uuids=_gpu_uuids(container.attrs["HostConfig"]),
     )
 

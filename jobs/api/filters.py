@@ -24,8 +24,7 @@ SANE_TIMES = [
 class StrictFilterBackend(DjangoFilterBackend):
     """django-filter's backend, which refuses a parameter that no filter knows.
 
-    A misspelt filter would otherwise answer with every row. Views without a filterset
-    are left alone.
+    A misspelt filter would otherwise answer with every row, and so would an empty id. Views without a filterset are left alone.
     """
 
     def filter_queryset(
@@ -34,6 +33,7 @@ class StrictFilterBackend(DjangoFilterBackend):
         filterset = self.get_filterset(request, queryset, view)
         if filterset is not None:
             refuse_unknown(request, {*filterset.filters, *_page_parameters(view)})
+            _refuse_empty(request, filterset)
         return super().filter_queryset(request, queryset, view)
 
 
@@ -53,6 +53,22 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
         )
         error = ErrorDetail(text, "unknown_parameter")
         raise ValidationError({name: [error] for name in sorted(unknown)})
+
+
+def _refuse_empty(request: Request, filterset: django_filters.FilterSet) -> None:
+    """A text may be empty; an id or a time that is would silently be none."""
+    # The form of the browsable pages sends all its fields, filled in or not.
+    if request.accepted_renderer.format == "api":
+        return
+    exact = (django_filters.UUIDFilter, django_filters.IsoDateTimeFilter)
+    empty = [
+        name
+        for name, value in request.query_params.items()
+        if not value and isinstance(filterset.filters.get(name), exact)
+    ]
+    if empty:
+        error = ErrorDetail("Give a value, or leave it out.", "empty_parameter")
+        raise ValidationError({name: [error] for name in empty})
 
 
 def flag(request: Request, name: str) -> bool:

@@ -22,7 +22,8 @@ from jobs.api.fields import (
     VolumesField,
 )
 from jobs.models import Artifact, Attempt, Job, JobDependency, JobEvent, User
-from jobs.models.job import DEFAULT_PRIORITY
+from jobs.models.job import DEFAULT_PRIORITY, choices
+from jobs.status import Reason, WaitReason
 
 
 class DependencySerializer(serializers.ModelSerializer[JobDependency]):
@@ -38,6 +39,11 @@ class DependencySerializer(serializers.ModelSerializer[JobDependency]):
 class JobSerializer(serializers.ModelSerializer[Job]):
     job_id = serializers.UUIDField(source="id", read_only=True)
     owner = serializers.EmailField(source="owner.email", read_only=True)
+    # Declared: of a read-only field the schema would not say that it may be empty.
+    reason = serializers.ChoiceField(choices(Reason), allow_blank=True, read_only=True)
+    wait_reason = serializers.ChoiceField(
+        choices(WaitReason), allow_blank=True, read_only=True
+    )
     command = CommandField(read_only=True)
     params = ParamsField(read_only=True, allow_null=True)
     volumes = VolumesField(read_only=True)

@@ -175,6 +175,8 @@ def test_a_page_has_50_unless_told_otherwise(api: Any, alice: User) -> None:
         ("limit=%D9%A1", 400, "bad_limit"),
         ("limit=x", 400, "bad_limit"),
         ("limit=", 400, "bad_limit"),
+        ("array_id=", 400, "empty_parameter"),
+        ("created_after=", 400, "empty_parameter"),
         ("limit=%00", 400, "bad_limit"),
         ("status=lost", 400, "invalid_choice"),
         ("status=", 400, "invalid_choice"),

@@ -52,6 +52,18 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
             or settings.KEEP_DECISIONS_D < 1,
             "GPUJOBS_AGING_H, _HALF_LIFE_D, _RESERVATIONS, _KEEP_DECISIONS_D are above 0.",
         ),
+        "gpujobs.E010": (
+            "*" in settings.ALLOWED_HOSTS,
+            "GPUJOBS_ALLOWED_HOSTS names each host: with * anybody may say which site this is.",
+        ),
+        "gpujobs.E011": (
+            settings.DEBUG and not LOOPBACK.issuperset(settings.ALLOWED_HOSTS),
+            "GPUJOBS_DEBUG shows settings to whoever meets an error: on loopback only.",
+        ),
+        "gpujobs.E012": (
+            len(set(settings.SECRET_KEY)) < 15,
+            "GPUJOBS_SECRET_KEY is no random text.",
+        ),
         "gpujobs.E009": (bool(_unreadable()), _unreadable()),
     }
     return [Error(text, id=id_) for id_, (is_wrong, text) in found.items() if is_wrong]

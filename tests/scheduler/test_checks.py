@@ -18,6 +18,13 @@ CASES = [
     ),
     ("no room for logs", {"LOG_CAP_MB": 0}, "E006"),
     ("a policy file that is no file", {"POLICY_FILE": Path("/")}, "E009"),
+    ("any host", {"ALLOWED_HOSTS": ["gpu.lab", "*"]}, "E010"),
+    (
+        "Django's debug pages for the network",
+        {"DEBUG": True, "ALLOWED_HOSTS": ["gpu.lab"]},
+        "E011",
+    ),
+    ("a key that somebody typed", {"SECRET_KEY": "secret" * 10}, "E012"),
     ("a negative headroom", {"HEADROOM_MB": -1}, "E007"),
 ]
 

@@ -3,6 +3,7 @@ from django.urls import URLPattern, path, re_path
 
 from jobs import views
 from jobs.api import auth
+from jobs.api.secrets import SecretsView, SecretView
 from jobs.api.views import AnyAccept, JobViewSet, PolicyView
 
 # With or without a closing slash: no client should have to guess.
@@ -12,6 +13,10 @@ api_urlpatterns: list[URLPattern] = [
     re_path(r"^auth/refresh/?$", auth.RefreshView.as_view(), name="api-refresh"),
     re_path(r"^auth/logout/?$", auth.LogoutView.as_view(), name="api-logout"),
     re_path(r"^auth/me/?$", auth.MeView.as_view(), name="api-me"),
+    re_path(r"^secrets/?$", SecretsView.as_view(), name="api-secrets"),
+    re_path(
+        r"^secrets/(?P<name>[^/]{1,200})/?$", SecretView.as_view(), name="api-secret"
+    ),
     re_path(r"^policies/?$", PolicyView.as_view(), name="api-policies"),
 ]
 

@@ -145,7 +145,7 @@ class AttemptAdmin(HistoryAdmin):
     search_fields = ("job__id__startswith", "job__name", "container_id", "node")
     date_hierarchy = "created_at"
     # It tells our container from a forgery.
-    exclude = ("nonce",)
+    exclude = ("nonce", "sealed")
     inlines = (ArtifactInline,)
 
 

@@ -44,6 +44,12 @@ PARENTS = {
     },
 }
 ENV = {"type": "object", "additionalProperties": {"type": "string"}}
+SECRETS = {
+    "oneOf": [
+        {"type": "array", "items": {"type": "string"}, "description": "Names."},
+        {**ENV, "description": "By variable the name of the secret."},
+    ]
+}
 OBJECT = {"type": "object", "additionalProperties": {}}
 
 
@@ -103,6 +109,11 @@ class CommandField(serializers.JSONField):
 
 @extend_schema_field(ENV)
 class EnvField(serializers.JSONField):
+    pass
+
+
+@extend_schema_field(SECRETS)
+class SecretsField(serializers.JSONField):
     pass
 
 

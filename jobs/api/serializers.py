@@ -13,6 +13,7 @@ from jobs.api.fields import (
     LabelsField,
     ParamsField,
     ParentsField,
+    SecretsField,
     Strict,
     StrictBoolean,
     StrictChar,
@@ -23,6 +24,7 @@ from jobs.api.fields import (
 )
 from jobs.models import Artifact, Attempt, Job, JobDependency, JobEvent, User
 from jobs.models.job import DEFAULT_PRIORITY, choices
+from jobs.models.secret import refuse_missing
 from jobs.status import Reason, WaitReason
 
 
@@ -48,6 +50,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     params = ParamsField(read_only=True, allow_null=True)
     volumes = VolumesField(read_only=True)
     env = serializers.SerializerMethodField()
+    secrets = EnvField(read_only=True, help_text="By variable the name of the secret.")
     node_labels = LabelsField(read_only=True)
     is_held = serializers.BooleanField(read_only=True)
     depends_on = DependencySerializer(source="dependencies", many=True, read_only=True)
@@ -83,6 +86,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "memory_mb",
             "shm_mb",
             "env",
+            "secrets",
             "volumes",
             "timeout_s",
             "grace_s",
@@ -128,6 +132,7 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
     command = CommandField(required=False, allow_null=True)
     params = ParamsField(required=False, allow_null=True)
     env = EnvField(required=False)
+    secrets = SecretsField(required=False)
     volumes = VolumesField(required=False)
     node_labels = LabelsField(required=False)
     begin_at = StrictDateTime(required=False, allow_null=True)
@@ -150,6 +155,7 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
             "memory_mb",
             "shm_mb",
             "env",
+            "secrets",
             "volumes",
             "timeout_s",
             "grace_s",
@@ -188,6 +194,11 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
     def validate_env(self, value: Any) -> dict[str, str]:
         spec.check_env(value)
         return value
+
+    def validate_secrets(self, value: Any) -> dict[str, str]:
+        cleaned = spec.clean_secrets(value)
+        refuse_missing(self.context["request"].user, cleaned.values())
+        return cleaned
 
     def validate_volumes(self, value: Any) -> list[dict[str, str]]:
         return spec.clean_volumes(value)

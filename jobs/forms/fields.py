@@ -126,6 +126,16 @@ class VolumesField(LinesField):
         return spec.clean_volumes([line.strip() for line in self.lines(value)])
 
 
+class SecretsField(LinesField):
+    """A secret's name a line, VARIABLE=name where the two differ."""
+
+    def to_python(self, value: Any) -> Any:
+        pairs = (line.strip().partition("=") for line in self.lines(value))
+        return spec.clean_secrets(
+            {key.strip(): (name if sign else key).strip() for key, sign, name in pairs}
+        )
+
+
 class CommandField(LinesField):
     def to_python(self, value: Any) -> Any:
         return self.text(value).strip() or None

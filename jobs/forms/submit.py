@@ -14,6 +14,7 @@ from jobs.forms.fields import (
     PairsField,
     ParentsField,
     SecondsField,
+    SecretsField,
     SizeField,
     VolumesField,
     rules,
@@ -21,6 +22,7 @@ from jobs.forms.fields import (
 )
 from jobs.models import User
 from jobs.models.job import DEFAULT_PRIORITY
+from jobs.models.secret import refuse_missing
 from jobs.spec.placing import TERMS
 
 
@@ -156,6 +158,9 @@ class SubmitForm(forms.Form):
         label="Environment",
         help_text="NAME=value, one a line.",
     )
+    secrets = SecretsField(
+        help_text="Names of your secrets, one a line; VARIABLE=name where they differ."
+    )
     volumes = VolumesField(
         help_text="/host/path:/data:ro or :rw, one a line. Without a mode it is ro."
     )
@@ -181,7 +186,7 @@ class SubmitForm(forms.Form):
             "group",
             "hold",
         ),
-        "Environment and volumes": ("env", "volumes"),
+        "Environment, secrets and volumes": ("env", "secrets", "volumes"),
     }
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
@@ -219,6 +224,11 @@ class SubmitForm(forms.Form):
         if not self._user.has_perm("jobs.raise_priority"):
             spec.check_priority(priority, most=DEFAULT_PRIORITY)
         return priority
+
+    def clean_secrets(self) -> dict[str, str]:
+        named: dict[str, str] = self.cleaned_data["secrets"]
+        refuse_missing(self._user, named.values())
+        return named
 
     def clean_array(self) -> str:
         text: str = self.cleaned_data["array"]

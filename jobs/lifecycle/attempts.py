@@ -152,7 +152,7 @@ def finish(
     job = lock(attempt.job_id)
     ended = Attempt.objects.live().filter(pk=attempt.pk)
     ended_at = _ended_at(attempt)
-    if ended.update(phase="", reason=reason, ended_at=ended_at) != 1:
+    if ended.update(phase="", reason=reason, ended_at=ended_at, sealed={}) != 1:
         raise TransitionConflict(f"{attempt} has already ended.")
     attempt.refresh_from_db()
     UsageRecord.objects.create(

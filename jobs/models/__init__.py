@@ -3,6 +3,7 @@ from jobs.models.dependency import JobDependency
 from jobs.models.job import Job, JobEvent
 from jobs.models.quota import Quota
 from jobs.models.record import AuditRecord, UsageRecord
+from jobs.models.secret import Secret
 from jobs.models.user import ApiToken, User
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "JobDependency",
     "JobEvent",
     "Quota",
+    "Secret",
     "UsageRecord",
     "User",
 ]

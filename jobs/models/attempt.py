@@ -46,6 +46,8 @@ class Attempt(models.Model):
     cpus = models.FloatField(null=True, blank=True)
     memory_mb = models.IntegerField(null=True, blank=True)
     shm_mb = models.IntegerField(null=True, blank=True)
+    # Its secrets as they were sealed when it was launched; forgotten when it ends.
+    sealed = models.JSONField(default=dict, blank=True)
     image_digest = models.CharField(max_length=255, blank=True)
     container_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     boot_id = models.CharField(max_length=36, blank=True)

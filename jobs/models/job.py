@@ -91,6 +91,8 @@ class Job(models.Model):
     )
     shm_mb = models.IntegerField(null=True, blank=True, validators=between(1, MAX_MB))
     env = models.JSONField(default=dict, blank=True)
+    # By variable the name of the owner's secret whose value it gets.
+    secrets = models.JSONField(default=dict, blank=True)
     volumes = models.JSONField(default=list, blank=True)
     timeout_s = models.IntegerField(default=3600, validators=between(1, MAX_TIMEOUT_S))
     grace_s = models.IntegerField(default=10, validators=between(0, 120))

@@ -11,7 +11,14 @@ from django.core.exceptions import ValidationError
 
 from jobs.spec import array
 from jobs.spec.ceiling import ceiling_errors, refusal_of_our_own
-from jobs.spec.container import check_command, check_env, check_image, clean_volumes
+from jobs.spec.container import (
+    check_command,
+    check_env,
+    check_image,
+    check_secret_name,
+    clean_secrets,
+    clean_volumes,
+)
 from jobs.spec.placing import (
     Parent,
     check_begin,
@@ -40,8 +47,10 @@ __all__ = [
     "check_labels",
     "check_name",
     "check_priority",
+    "check_secret_name",
     "check_text",
     "clean_parents",
+    "clean_secrets",
     "clean_volumes",
     "default_name",
     "refusal_of_our_own",
@@ -61,6 +70,7 @@ def check(data: Mapping[str, Any]) -> None:
         **_kind_errors(data),
         **_gpu_errors(data),
         **_memory_errors(data),
+        **_secret_errors(data),
         **placing_errors(data),
     }
     if errors:
@@ -75,7 +85,9 @@ def _kind_errors(data: Mapping[str, Any]) -> dict[str, ValidationError]:
         text = "Give an image to run, or a model_name."
         return {"image": ValidationError(text, "required")}
     kind = "image" if data.get("image") else "model_name"
-    foreign = ["params"] if kind == "image" else ["command", "env", "volumes"]
+    foreign = (
+        ["params"] if kind == "image" else ["command", "env", "secrets", "volumes"]
+    )
     text = f"A job with {kind} does not take this. Leave it out."
     # An empty value says the same as none.
     return {
@@ -107,6 +119,13 @@ def _memory_errors(data: Mapping[str, Any]) -> dict[str, ValidationError]:
             f"{memory_mb:,} MiB, or for more memory."
         )
         return {"shm_mb": ValidationError(text, "shm_over_memory")}
+    return {}
+
+
+def _secret_errors(data: Mapping[str, Any]) -> dict[str, ValidationError]:
+    if both := sorted((data.get("env") or {}).keys() & (data.get("secrets") or {})):
+        text = f"{both[0]} is in env as well. Leave one of them out."
+        return {"secrets": ValidationError(text, "doubled_variable")}
     return {}
 
 

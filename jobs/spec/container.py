@@ -32,6 +32,7 @@ IMAGE = re.compile(
     rf"(?:{_TAG})?(?:@sha256:[0-9a-f]{{64}})?"
 )
 ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SECRET_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 RESERVED_ENV = re.compile(
     r"NVIDIA_(?!(?:DISABLE_REQUIRE|TF32_OVERRIDE)$).*"
     r"|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|DOCKER_RESOURCE_.*|GPUJOBS_.*"
@@ -127,6 +128,30 @@ def _check_variable(key: Any, text: Any) -> None:
         raise ValidationError(
             f"The value of {key} may have 32 KiB. Put more into a volume.",
             "env_too_large",
+        )
+
+
+def clean_secrets(value: Any) -> dict[str, str]:
+    """Return by variable the name of a secret. An item of a list is both."""
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        value = {name: name for name in value}
+    if not isinstance(value, dict):
+        raise ValidationError(
+            'Give names of secrets, as ["WANDB_API_KEY"], or {"VARIABLE": "name"}.',
+            "bad_secrets",
+        )
+    # The rules of variables; what is no text is no name.
+    check_env(value)
+    for name in value.values():
+        check_secret_name(name)
+    return value
+
+
+def check_secret_name(name: str) -> None:
+    if not SECRET_NAME.fullmatch(name):
+        raise ValidationError(
+            f"{shown(name)} is no name of a secret: use 1 to 64 letters, digits and _.",
+            "bad_secret_name",
         )
 
 

@@ -16,6 +16,7 @@ from scheduler.execution.ground import (
 from scheduler.execution.launching import launch
 from scheduler.execution.launchspec import launch_spec
 from scheduler.execution.refusing import node_policy
+from scheduler.execution.sealing import given_values
 from scheduler.execution.staging import sweep_mounts
 from scheduler.execution.stopping import stop
 
@@ -23,6 +24,7 @@ __all__ = [
     "BY",
     "attempt_lock",
     "collect",
+    "given_values",
     "is_at_work",
     "launch",
     "launch_spec",

@@ -10,6 +10,7 @@ from django.db.models import Avg
 from jobs import lifecycle, storage
 from jobs.failpoints import failpoint
 from jobs.models import Attempt
+from jobs.secrets import masked
 from jobs.status import Phase, Reason
 from scheduler import ending
 from scheduler.execution.ground import (
@@ -22,6 +23,7 @@ from scheduler.execution.ground import (
     work_folder,
 )
 from scheduler.execution.launching import mark_running
+from scheduler.execution.sealing import given_values
 from scheduler.models import GpuSample
 from scheduler.queue import enqueue
 from scheduler.reservation import release, usage_of, wake
@@ -126,14 +128,15 @@ def _complete_log(attempt: Attempt, log: Path, found: Observation | None) -> Non
     this log twice has lost it: what was followed stays, and the job may end."""
     for _ in range(2):
         try:
-            chunks = node_runner().logs(attempt.container, follow=False)
-            storage.complete_log(log, chunks if found else [], settings.LOG_CAP_MB)
+            told = node_runner().logs(attempt.container, follow=False)
+            chunks = masked(told, given_values(attempt)) if found else []
+            storage.complete_log(log, chunks, settings.LOG_CAP_MB)
         except RunnerFault as fault:
-            told = f"[gpujobs: the rest can not be read: {fault}]\n"
+            why = f"[gpujobs: the rest can not be read: {fault}]\n"
             look(attempt)
         else:
             return
-    storage.complete_log(log, [b"", told.encode()], settings.LOG_CAP_MB)
+    storage.complete_log(log, [b"", why.encode()], settings.LOG_CAP_MB)
 
 
 def _known(attempt: Attempt, log: Path) -> ending.Known:

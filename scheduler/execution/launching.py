@@ -11,6 +11,7 @@ from django.utils import timezone
 from jobs import lifecycle, storage
 from jobs.failpoints import failpoint
 from jobs.models import Attempt
+from jobs.secrets import mask_text
 from jobs.status import Fault, Phase, Reason
 from scheduler import ending
 from scheduler.execution.evidence import check_rights
@@ -25,6 +26,7 @@ from scheduler.execution.ground import (
 from scheduler.execution.launchspec import launch_spec
 from scheduler.execution.pausing import pause_if_starts_fail
 from scheduler.execution.refusing import node_policy, refusal
+from scheduler.execution.sealing import given_values, take_secrets
 from scheduler.execution.staging import stage
 from scheduler.models import ImageState, NodeImage
 from scheduler.mounting import NotAllowed
@@ -126,7 +128,9 @@ def _create(attempt: Attempt) -> None:
         _end_unstarted(attempt, Reason.POLICY_DENIED, str(refused))
         return
     except RunnerFault as fault:
-        _after_fault(attempt, fault)
+        # The daemon may say again what it was given.
+        text = mask_text(str(fault), given_values(attempt))
+        _after_fault(attempt, RunnerFault(fault.reason, text))
         return
     failpoint("launch.launched")
     if found.nonce == attempt.nonce:
@@ -141,8 +145,15 @@ def _launch(attempt: Attempt) -> Observation:
     spec = launch_spec(attempt)
     if refused := refusal(attempt, spec, policy):
         raise NotAllowed(refused)
+    given = take_secrets(attempt)
     mounts = stage(attempt, policy)
-    spec = replace(spec, mounts=mounts, capabilities=policy.capabilities)
+    spec = replace(
+        spec,
+        # What is ours stays ours, whatever a secret is called.
+        env={**given, **spec.env},
+        mounts=mounts,
+        capabilities=policy.capabilities,
+    )
     failpoint("launch.staged")
     try:
         _make_folders(spec)

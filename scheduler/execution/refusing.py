@@ -38,6 +38,7 @@ def _of_its_spec(job: Job) -> Iterator[str]:
         spec.check_command(job.command)
         spec.check_env(job.env)
         spec.clean_volumes(job.volumes)
+        spec.clean_secrets(job.secrets)
     except ValidationError as error:
         yield " ".join(error.messages)
 

@@ -11,6 +11,8 @@ from django.conf import settings
 
 from jobs import storage
 from jobs.models import Attempt
+from jobs.secrets import masked
+from scheduler.execution import given_values
 from scheduler.runner.base import Runner, RunnerFault
 
 logger = logging.getLogger(__name__)
@@ -43,7 +45,10 @@ class LogFollowers:
         if thread is None or self._is_over(name, thread):
             path = settings.DATA_ROOT / attempt.log_path
             thread = threading.Thread(
-                target=self._follow, args=[name, path], name=name, daemon=True
+                target=self._follow,
+                args=[name, path, given_values(attempt)],
+                name=name,
+                daemon=True,
             )
             self._threads[name] = thread
             self._begun[name] = monotonic()
@@ -58,12 +63,13 @@ class LogFollowers:
             del self._threads[name], self._begun[name]
         self._done &= names
 
-    def _follow(self, name: str, path: Path) -> None:
+    def _follow(self, name: str, path: Path, secrets: list[str]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Closed, or the runner would go on to offer what nobody takes.
             with closing(self._runner.logs(name, follow=True)) as chunks:
-                if storage.follow_log(path, chunks, settings.LOG_CAP_MB):
+                shown = masked(chunks, secrets)
+                if storage.follow_log(path, shown, settings.LOG_CAP_MB):
                     self._done.add(name)
         except (RunnerFault, OSError) as fault:
             logger.warning("log of %s is not followed: %s", name, fault)

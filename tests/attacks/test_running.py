@@ -140,3 +140,31 @@ def test_a_job_that_fills_the_disk_is_stopped(
     job = ada.wait_for(job_id, "failed")
     assert job["reason"] == reason
     assert "MiB; 40 are allowed." in job["reason_text"]
+
+
+def test_a_secret_that_a_job_prints_in_any_shape_is_masked(
+    stack: Stack, ada: Person
+) -> None:
+    """T46."""
+    value = "hf_" + "0123456789abcdef" * 2
+    answer = ada.put("/secrets/HF_TOKEN", {"value": value})
+    assert answer.status_code == 201
+    # Whole, as base64 with something before it, byte by byte, and between two reads.
+    command = (
+        "echo $TOKEN; printf x$TOKEN | base64 -w0; echo; "
+        "echo $TOKEN | fold -w1 | while read c; do printf $c; sleep 0.02; done; "
+        "echo; printf ${TOKEN%cdef}; sleep 2; echo cdef; echo ${#TOKEN}"
+    )
+    spec = {"image": IMAGE, "command": command, "gpu_count": 0}
+    job_id = ada.submit(**spec, secrets={"TOKEN": "HF_TOKEN"})
+    ada.wait_for(job_id, "succeeded")
+    lines = ada.log(job_id).decode().splitlines()
+    assert [lines[0], *lines[2:]] == ["***", "***", "***", "35"]
+    assert "***" in lines[1]
+    assert len(lines[1]) < 10
+    told = [ada.get(f"/jobs/{job_id}{of}").text for of in ("", "/events", "/attempts")]
+    assert value not in "".join(told)
+    everything = b"".join(
+        path.read_bytes() for path in stack.data.rglob("*") if path.is_file()
+    )
+    assert value.encode() not in everything

@@ -199,6 +199,9 @@ class Person:
         url = self._url + path
         return self._session.post(url, json=body, headers=headers, timeout=60)
 
+    def put(self, path: str, body: Any) -> requests.Response:
+        return self._session.put(self._url + path, json=body, timeout=60)
+
     def delete(self, path: str) -> requests.Response:
         return self._session.delete(self._url + path, timeout=60)
 

@@ -2,7 +2,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path, re_path
 
 from jobs import views
-from jobs.api import auth
+from jobs.api import auth, tokens
 from jobs.api.views import AnyAccept, JobViewSet, PolicyView
 
 # With or without a closing slash: no client should have to guess.
@@ -12,6 +12,12 @@ api_urlpatterns: list[URLPattern] = [
     re_path(r"^auth/refresh/?$", auth.RefreshView.as_view(), name="api-refresh"),
     re_path(r"^auth/logout/?$", auth.LogoutView.as_view(), name="api-logout"),
     re_path(r"^auth/me/?$", auth.MeView.as_view(), name="api-me"),
+    re_path(r"^auth/tokens/?$", tokens.TokensView.as_view(), name="api-tokens"),
+    re_path(
+        r"^auth/tokens/(?P<pk>[^/]+)/?$",
+        tokens.TokenView.as_view(),
+        name="api-token",
+    ),
     re_path(r"^policies/?$", PolicyView.as_view(), name="api-policies"),
 ]
 

@@ -10,7 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from jobs import audit
+from jobs import accounts, audit
 from jobs.admin.base import HistoryAdmin
 from jobs.models import ApiToken, User
 
@@ -24,16 +24,18 @@ for _name in ("OutstandingToken", "BlacklistedToken"):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(HistoryAdmin):
-    list_display = ("name", "user", "created", "expiry", "last_used_at")
+    list_display = ("name", "user", "scopes", "created", "expiry", "last_used_at")
     list_select_related = ("user",)
     list_filter = ("user",)
     search_fields = ("name", "user__email")
     ordering = ("-created",)
-    # The page of one token has its digest in the address.
-    list_display_links = None
+    exclude = ("digest", "token_key")
+    actions = ("revoke",)
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return obj is None and super().has_view_permission(request)
+    @admin.action(description="Revoke", permissions=["view"])
+    def revoke(self, request: HttpRequest, tokens: QuerySet[ApiToken]) -> None:
+        ended = [accounts.revoke_token(token, by=request.user) for token in tokens]
+        self.message_user(request, f"{sum(ended)} API tokens revoked.")
 
 
 class StandingForm(forms.ModelForm):
@@ -138,6 +140,7 @@ class UserAdmin(DjangoUserAdmin):
         if request.method == "POST" and answer.status_code == 302:
             user = User.objects.get(pk=id)
             audit.record("user.password_set", target=user, by=request.user)
+            accounts.revoke_tokens(user, by=request.user)
         return answer
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:

@@ -9,6 +9,7 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from jobs import lifecycle
+from jobs.api.access import WRITES
 from jobs.api.filters import flag, refuse_unknown
 from jobs.api.serializers import JobSerializer
 from jobs.failpoints import failpoint
@@ -25,6 +26,7 @@ class JobActions(GenericViewSet[Job]):
     """Jobs as their owners and operators see them; to all others they do not exist."""
 
     queryset = Job.objects.none()
+    scopes = WRITES
 
     @property
     def me(self) -> User:

@@ -19,6 +19,7 @@ from rest_framework_simplejwt.exceptions import TokenError
 from rest_framework_simplejwt.tokens import RefreshToken
 
 from jobs import audit
+from jobs.api.access import READS
 from jobs.api.fields import Strict, StrictChar
 from jobs.api.problems import Forbidden
 from jobs.api.serializers import UserSerializer
@@ -208,6 +209,8 @@ def _bad_token() -> AuthenticationFailed:
 
 
 class MeView(APIView):
+    scopes = READS
+
     @extend_schema(responses=UserSerializer)
     def get(self, request: Request) -> Response:
         """Who you are logged in as."""

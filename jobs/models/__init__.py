@@ -3,7 +3,8 @@ from jobs.models.dependency import JobDependency
 from jobs.models.job import Job, JobEvent
 from jobs.models.quota import Quota
 from jobs.models.record import AuditRecord, UsageRecord
-from jobs.models.user import ApiToken, User
+from jobs.models.token import ApiToken, Scope
+from jobs.models.user import User
 
 __all__ = [
     "ApiToken",
@@ -14,6 +15,7 @@ __all__ = [
     "JobDependency",
     "JobEvent",
     "Quota",
+    "Scope",
     "UsageRecord",
     "User",
 ]

@@ -144,8 +144,37 @@ def test_a_token_shows_no_digest(olga: User) -> None:
     text = page(olga).get(address(ApiToken, "changelist")).content.decode()
     assert "laptop" in text
     assert token.digest not in text
-    answer = page(olga).get(address(ApiToken, "change", token.digest))
-    assert answer.status_code == 403
+    text = page(olga).get(address(ApiToken, "change", token.pk)).content.decode()
+    assert "laptop" in text
+    assert token.digest not in text
+    assert token.token_key not in text
+
+
+def test_an_operator_revokes_the_tokens_of_others(alice: User, olga: User) -> None:
+    tokens = [
+        ApiToken.objects.create(user=alice, name=name)[0] for name in ("one", "two")
+    ]
+    kept, _ = ApiToken.objects.create(user=alice, name="three")
+    form = {"action": "revoke", "_selected_action": [str(t.pk) for t in tokens]}
+    path = address(ApiToken, "changelist")
+    text = page(olga).post(path, form, follow=True).content.decode()
+    assert "2 API tokens revoked." in text
+    assert list(ApiToken.objects.all()) == [kept]
+    told = AuditRecord.objects.filter(action="token.revoked")
+    assert {(record.actor, record.target) for record in told} == {
+        (olga.email, alice.email)
+    }
+    assert {record.details["name"] for record in told} == {"one", "two"}
+
+
+def test_a_password_set_by_an_operator_ends_the_tokens(
+    root: Client, alice: User
+) -> None:
+    ApiToken.objects.create(user=alice, name="laptop")
+    form = {"password1": "a new one 123", "password2": "a new one 123"}
+    path = f"/admin/jobs/user/{alice.pk}/password/"
+    assert root.post(path, {**form, "usable_password": "true"}).status_code == 302
+    assert not ApiToken.objects.exists()
 
 
 def test_hostile_text_is_shown_as_text(olga: User) -> None:

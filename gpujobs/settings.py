@@ -66,6 +66,7 @@ RESERVATIONS = env.int("GPUJOBS_RESERVATIONS", default=1)
 NODE_LOST_S = env.int("GPUJOBS_NODE_LOST_S", default=600)
 KEEP_DECISIONS_D = env.int("GPUJOBS_KEEP_DECISIONS_D", default=14)
 REGISTRATION = env("GPUJOBS_REGISTRATION", default="closed")
+MAIL_DOMAINS = env.list("GPUJOBS_MAIL_DOMAINS", default=[])
 
 # --- Django --------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "jobs.api.problems.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
     "COERCE_DECIMAL_TO_STRING": False,
-    "DEFAULT_THROTTLE_RATES": {"login": "10/min", "register": "20/hour"},
+    "DEFAULT_THROTTLE_CLASSES": ["jobs.api.throttles.PerPerson"],
     # X-Forwarded-For is the client's to write; the peer's address is not.
     "NUM_PROXIES": 0,
 }
@@ -268,7 +269,13 @@ Q_CLUSTER = {
     "ALT_CLUSTERS": {},
 }
 CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    # Only throttles: all web processes count together, and no request waits for the
+    # database's one writer.
+    "default": {
+        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+        "LOCATION": DATA_ROOT / "cache",
+        "OPTIONS": {"MAX_ENTRIES": 5000},
+    },
     "q": {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
         "LOCATION": "q",

@@ -12,6 +12,7 @@ api_urlpatterns: list[URLPattern] = [
     re_path(r"^auth/refresh/?$", auth.RefreshView.as_view(), name="api-refresh"),
     re_path(r"^auth/logout/?$", auth.LogoutView.as_view(), name="api-logout"),
     re_path(r"^auth/me/?$", auth.MeView.as_view(), name="api-me"),
+    re_path(r"^auth/password/?$", auth.PasswordView.as_view(), name="api-password"),
     re_path(r"^auth/tokens/?$", tokens.TokensView.as_view(), name="api-tokens"),
     re_path(
         r"^auth/tokens/(?P<pk>[^/]+)/?$",

@@ -21,8 +21,8 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
             "GPUJOBS_INVENTORY is 'nvml' or 'simulated'.",
         ),
         "gpujobs.E003": (
-            settings.REGISTRATION not in ("closed", "open"),
-            "GPUJOBS_REGISTRATION is 'closed' or 'open'.",
+            settings.REGISTRATION not in ("closed", "approval", "open"),
+            "GPUJOBS_REGISTRATION is 'closed', 'approval' or 'open'.",
         ),
         "gpujobs.E004": (
             not _is_a_user(settings.JOB_USER),

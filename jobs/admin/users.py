@@ -17,6 +17,22 @@ from jobs.models import ApiToken, User
 # One login page for all, which leaves its audit record; the admin's own leaves none.
 admin.site.login = login_required(admin.site.login)  # type: ignore[method-assign]
 
+_change_password = admin.site.password_change
+
+
+def change_own_password(
+    request: HttpRequest, extra_context: dict[str, Any] | None = None
+) -> HttpResponse:
+    answer = _change_password(request, extra_context)
+    if request.method == "POST" and answer.status_code == 302:
+        assert isinstance(request.user, User)
+        audit.record("user.password_changed", target=request.user, by=request.user)
+        accounts.revoke_tokens(request.user, by=request.user)
+    return answer
+
+
+admin.site.password_change = change_own_password  # type: ignore[method-assign, assignment]
+
 # They show refresh tokens that somebody may still log in with.
 for _name in ("OutstandingToken", "BlacklistedToken"):
     admin.site.unregister(apps.get_model("token_blacklist", _name))
@@ -168,6 +184,9 @@ class UserAdmin(DjangoUserAdmin):
         super().save_model(request, obj, form, change)
         action = "user.changed" if change else "user.added"
         audit.record(action, target=obj, by=request.user, fields=form.changed_data)
+        assert isinstance(obj, User)
+        if obj.suspended_at and "is_suspended" in form.changed_data:
+            accounts.log_out_everywhere(obj, by=request.user)
 
     @admin.display(boolean=True, description="may log in")
     def may_log_in(self, user: User) -> bool:
@@ -188,4 +207,6 @@ class UserAdmin(DjangoUserAdmin):
             setattr(user, field, timezone.now())
             user.save(update_fields=[field])
             audit.record(f"user.{word}", target=user, by=request.user)
+            if user.suspended_at:
+                accounts.log_out_everywhere(user, by=request.user)
         self.message_user(request, f"{len(allowed)} accounts {word}.")

@@ -251,6 +251,7 @@ class PolicyView(APIView):
 
 class HealthView(APIView):
     authentication_classes = ()
+    throttle_classes = ()
     permission_classes = (AllowAny,)
 
     @extend_schema(

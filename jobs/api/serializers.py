@@ -82,6 +82,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "grace_s",
             "priority",
             "group",
+            "visibility",
             "node_name",
             "node_labels",
             "array",
@@ -149,6 +150,7 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
             "grace_s",
             "priority",
             "group",
+            "visibility",
             "node_name",
             "node_labels",
             "array",
@@ -219,6 +221,7 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         spec.check(attrs)
         group = attrs.get("group") or self.validate_group("")
+        spec.check_visibility(attrs.get("visibility", ""), group)
         return {"name": spec.default_name(attrs), **attrs, "group": group}
 
 

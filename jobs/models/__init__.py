@@ -1,6 +1,7 @@
 from jobs.models.attempt import Artifact, Attempt
 from jobs.models.dependency import JobDependency
-from jobs.models.job import Job, JobEvent
+from jobs.models.event import JobEvent
+from jobs.models.job import Job
 from jobs.models.quota import Quota
 from jobs.models.record import AuditRecord, UsageRecord
 from jobs.models.token import ApiToken, Scope

@@ -16,7 +16,14 @@ FIELDS = {
     *["gpu_count", "min_vram_mb", "share", "gpu_name", "cpus", "memory_mb", "shm_mb"],
     *["env", "volumes", "timeout_s", "grace_s", "priority", "assigned_gpu_indices"],
     *["assigned_gpu_uuids", "exit_code", "created_at", "started_at", "finished_at"],
-    *["log_path", "cancel_requested", "group", "node_name", "node_labels"],
+    *[
+        "log_path",
+        "cancel_requested",
+        "group",
+        "visibility",
+        "node_name",
+        "node_labels",
+    ],
     *["array", "array_id", "array_index", "begin_at", "is_held", "held_at"],
     *["depends_on"],
 }

@@ -203,6 +203,7 @@ def job_delete(request: HttpRequest, pk: UUID) -> HttpResponse:
 class SubmitView(LoginRequiredMixin, FormView):
     """The scheduler extends this: it overrides `admit`, which needs the hardware."""
 
+    http_method_names = ["get", "head", "post", "options"]
     template_name = "jobs/submit.html"
     form_class = SubmitForm
 
@@ -250,6 +251,7 @@ class SubmitView(LoginRequiredMixin, FormView):
 
 
 class LoginView(DjangoLoginView):
+    http_method_names = ["get", "head", "post", "options"]
     authentication_form = LoginForm
     redirect_authenticated_user = True
 

@@ -67,6 +67,8 @@ NODE_LOST_S = env.int("GPUJOBS_NODE_LOST_S", default=600)
 KEEP_DECISIONS_D = env.int("GPUJOBS_KEEP_DECISIONS_D", default=14)
 REGISTRATION = env("GPUJOBS_REGISTRATION", default="closed")
 MAIL_DOMAINS = env.list("GPUJOBS_MAIL_DOMAINS", default=[])
+TRUSTED_PROXIES = env.list("GPUJOBS_TRUSTED_PROXIES", default=[])
+PROXY_HEADER = env("GPUJOBS_PROXY_HEADER", default="")
 
 # --- Django --------------------------------------------------------------------------
 
@@ -90,6 +92,7 @@ INSTALLED_APPS = [
     "scheduler",
 ]
 MIDDLEWARE = [
+    "gpujobs.proxies.see_through_proxies",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -101,6 +104,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gpujobs.middleware.TellOfOutage",
     "gpujobs.middleware.remember_address",
+    "gpujobs.proxies.log_in_by_proxy",
     "gpujobs.middleware.use_time_zone",
 ]
 ROOT_URLCONF = "gpujobs.urls"
@@ -216,7 +220,7 @@ REST_FRAMEWORK = {
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
     "COERCE_DECIMAL_TO_STRING": False,
     "DEFAULT_THROTTLE_CLASSES": ["jobs.api.throttles.PerPerson"],
-    # X-Forwarded-For is the client's to write; the peer's address is not.
+    # gpujobs.proxies has read X-Forwarded-For, of trusted proxies alone.
     "NUM_PROXIES": 0,
 }
 SIMPLE_JWT = {
@@ -269,8 +273,7 @@ Q_CLUSTER = {
     "ALT_CLUSTERS": {},
 }
 CACHES = {
-    # Only throttles: all web processes count together, and no request waits for the
-    # database's one writer.
+    # Only throttles: all web processes count together.
     "default": {
         "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
         "LOCATION": DATA_ROOT / "cache",

@@ -69,16 +69,15 @@ RESERVATIONS = env.int("GPUJOBS_RESERVATIONS", default=1)
 NODE_LOST_S = env.int("GPUJOBS_NODE_LOST_S", default=600)
 KEEP_DECISIONS_D = env.int("GPUJOBS_KEEP_DECISIONS_D", default=14)
 REGISTRATION = env("GPUJOBS_REGISTRATION", default="closed")
+MAIL_DOMAINS = env.list("GPUJOBS_MAIL_DOMAINS", default=[])
+TRUSTED_PROXIES = env.list("GPUJOBS_TRUSTED_PROXIES", default=[])
+PROXY_HEADER = env("GPUJOBS_PROXY_HEADER", default="")
 
 # --- Django --------------------------------------------------------------------------
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "django.contrib.humanize",
+    *("django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes"),
+    *("django.contrib.sessions", "django.contrib.messages", "django.contrib.humanize"),
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "rest_framework",
@@ -93,6 +92,7 @@ INSTALLED_APPS = [
     "scheduler",
 ]
 MIDDLEWARE = [
+    "gpujobs.proxies.see_through_proxies",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -105,6 +105,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gpujobs.middleware.TellOfOutage",
     "gpujobs.middleware.remember_address",
+    "gpujobs.proxies.log_in_by_proxy",
     "gpujobs.middleware.use_time_zone",
 ]
 ROOT_URLCONF = "gpujobs.urls"
@@ -165,8 +166,7 @@ else:
     given = DATABASES["default"].setdefault("OPTIONS", {})
     DATABASES["default"]["OPTIONS"] = {**patience, **given}
 # Never 0: reconnecting costs django-q2's broker a factor of twelve.
-DATABASES["default"]["CONN_MAX_AGE"] = None
-DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DATABASES["default"] |= {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_ROOT / "static"
@@ -209,10 +209,13 @@ CONTENT_SECURITY_POLICY = {
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "rest_framework_simplejwt.authentication.JWTAuthentication",
+        "jobs.api.access.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "jobs.api.access.WithinScopes",
+    ],
     "DEFAULT_PARSER_CLASSES": ["jobs.api.parsers.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.Pages",
     "DEFAULT_FILTER_BACKENDS": ["jobs.api.filters.StrictFilterBackend"],
@@ -220,8 +223,8 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "jobs.api.problems.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
     "COERCE_DECIMAL_TO_STRING": False,
-    "DEFAULT_THROTTLE_RATES": {"login": "10/min", "register": "20/hour"},
-    # X-Forwarded-For is the client's to write; the peer's address is not.
+    "DEFAULT_THROTTLE_CLASSES": ["jobs.api.throttles.PerPerson"],
+    # gpujobs.proxies has read X-Forwarded-For, of trusted proxies alone.
     "NUM_PROXIES": 0,
 }
 SIMPLE_JWT = {
@@ -274,11 +277,13 @@ Q_CLUSTER = {
     "ALT_CLUSTERS": {},
 }
 CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
-    "q": {
-        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
-        "LOCATION": "q",
+    # Only throttles: all web processes count together.
+    "default": {
+        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+        "LOCATION": DATA_ROOT / "cache",
+        "OPTIONS": {"MAX_ENTRIES": 5000},
     },
+    "q": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "q"},
 }
 
 LOGGING = {

@@ -12,3 +12,7 @@ class OperatorsOnly(GpuJobsError):
 
 class OverQuota(GpuJobsError):
     """More than the owner, or the owner's group, may have at once."""
+
+
+class TooManyTokens(GpuJobsError):
+    """A person has as many API tokens as anybody may have."""

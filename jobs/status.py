@@ -39,6 +39,13 @@ SOURCES: dict[Status, tuple[Status, ...]] = {
 }
 
 
+class Visibility(enum.StrEnum):
+    """Who may look at a job, beside operators."""
+
+    OWNER = "owner"
+    GROUP = "group"
+
+
 class Phase(enum.StrEnum):
     """Where a live attempt is; an attempt that ended has none."""
 

@@ -2,7 +2,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path, re_path
 
 from jobs import views
-from jobs.api import auth
+from jobs.api import auth, tokens
 from jobs.api.secrets import SecretsView, SecretView
 from jobs.api.views import AnyAccept, JobViewSet, PolicyView
 
@@ -16,6 +16,13 @@ api_urlpatterns: list[URLPattern] = [
     re_path(r"^secrets/?$", SecretsView.as_view(), name="api-secrets"),
     re_path(
         r"^secrets/(?P<name>[^/]{1,200})/?$", SecretView.as_view(), name="api-secret"
+    ),
+    re_path(r"^auth/password/?$", auth.PasswordView.as_view(), name="api-password"),
+    re_path(r"^auth/tokens/?$", tokens.TokensView.as_view(), name="api-tokens"),
+    re_path(
+        r"^auth/tokens/(?P<pk>[^/]+)/?$",
+        tokens.TokenView.as_view(),
+        name="api-token",
     ),
     re_path(r"^policies/?$", PolicyView.as_view(), name="api-policies"),
 ]

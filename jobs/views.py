@@ -8,7 +8,11 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.views import LoginView as DjangoLoginView
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import (
+    NON_FIELD_ERRORS,
+    PermissionDenied,
+    ValidationError,
+)
 from django.core.paginator import Paginator
 from django.db import IntegrityError, transaction
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
@@ -54,6 +58,13 @@ def _visible(request: HttpRequest) -> QuerySet[Job]:
     return Job.objects.visible_to(_me(request)).select_related("owner")
 
 
+def _to_change(request: HttpRequest, pk: UUID) -> Job:
+    job = get_object_or_404(_visible(request), pk=pk)
+    if not job.may_be_changed_by(_me(request)):
+        raise PermissionDenied
+    return job
+
+
 @login_required
 @require_GET
 def job_list(request: HttpRequest) -> HttpResponse:
@@ -70,6 +81,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
             form.narrow(jobs, by_status=False), request.GET.get("status", "")
         ),
         "page": Paginator(matching, PAGE_SIZE).get_page(request.GET.get("page")),
+        "shows_owners": _me(request).is_staff or _me(request).groups.exists(),
         "is_filtered": bool(form.changed_data),
         "array": form.cleaned_data.get("array"),
     }
@@ -98,6 +110,7 @@ def job_detail(request: HttpRequest, pk: UUID) -> HttpResponse:
     attempts = list(job.attempts.order_by("-number"))
     context = {
         "job": job,
+        "may_change": job.may_be_changed_by(_me(request)),
         "may_release": job.may_be_released_by(_me(request)),
         "attempts": attempts,
         "latest": attempts[0] if attempts else None,
@@ -122,7 +135,7 @@ def _artifacts(job: Job) -> QuerySet[Artifact]:
 @login_required
 @require_http_methods(["GET", "POST"])
 def job_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
-    job = get_object_or_404(_visible(request), pk=pk)
+    job = _to_change(request, pk)
     if request.method == "GET":
         return render(request, "jobs/confirm_cancel.html", {"job": job})
     of_array = job.array_id is not None and request.POST.get("array") == "true"
@@ -163,7 +176,7 @@ def job_top(request: HttpRequest, pk: UUID) -> HttpResponse:
 def _change(
     request: HttpRequest, pk: UUID, verb: lifecycle.Verb, said: str
 ) -> HttpResponse:
-    job = get_object_or_404(_visible(request), pk=pk)
+    job = _to_change(request, pk)
     try:
         verb(job, by=_me(request))
         messages.success(request, said)
@@ -175,7 +188,7 @@ def _change(
 @login_required
 @require_http_methods(["GET", "POST"])
 def job_delete(request: HttpRequest, pk: UUID) -> HttpResponse:
-    job = get_object_or_404(_visible(request), pk=pk)
+    job = _to_change(request, pk)
     if request.method == "GET":
         return render(request, "jobs/confirm_delete.html", {"job": job})
     try:
@@ -190,6 +203,7 @@ def job_delete(request: HttpRequest, pk: UUID) -> HttpResponse:
 class SubmitView(LoginRequiredMixin, FormView):
     """The scheduler extends this: it overrides `admit`, which needs the hardware."""
 
+    http_method_names = ["get", "head", "post", "options"]
     template_name = "jobs/submit.html"
     form_class = SubmitForm
 
@@ -237,6 +251,7 @@ class SubmitView(LoginRequiredMixin, FormView):
 
 
 class LoginView(DjangoLoginView):
+    http_method_names = ["get", "head", "post", "options"]
     authentication_form = LoginForm
     redirect_authenticated_user = True
 

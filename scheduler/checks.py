@@ -23,8 +23,8 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
             "GPUJOBS_INVENTORY is 'nvml' or 'simulated'.",
         ),
         "gpujobs.E003": (
-            settings.REGISTRATION not in ("closed", "open"),
-            "GPUJOBS_REGISTRATION is 'closed' or 'open'.",
+            settings.REGISTRATION not in ("closed", "approval", "open"),
+            "GPUJOBS_REGISTRATION is 'closed', 'approval' or 'open'.",
         ),
         "gpujobs.E004": (
             not _is_a_user(settings.JOB_USER),
@@ -52,6 +52,14 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
             or settings.KEEP_DECISIONS_D < 1,
             "GPUJOBS_AGING_H, _HALF_LIFE_D, _RESERVATIONS, _KEEP_DECISIONS_D are above 0.",
         ),
+    }
+    return _errors(found)
+
+
+@register()
+def nothing_is_open(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
+    found = {
+        "gpujobs.E009": (bool(_unreadable()), _unreadable()),
         "gpujobs.E010": (
             "*" in settings.ALLOWED_HOSTS,
             "GPUJOBS_ALLOWED_HOSTS names each host: with * anybody may say which site this is.",
@@ -64,8 +72,11 @@ def settings_make_sense(app_configs: Any, **_: Any) -> Iterable[CheckMessage]:
             len(set(settings.SECRET_KEY)) < 15,
             "GPUJOBS_SECRET_KEY is no random text.",
         ),
-        "gpujobs.E009": (bool(_unreadable()), _unreadable()),
     }
+    return _errors(found)
+
+
+def _errors(found: dict[str, tuple[bool, str]]) -> list[CheckMessage]:
     return [Error(text, id=id_) for id_, (is_wrong, text) in found.items() if is_wrong]
 
 

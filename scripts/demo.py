@@ -52,6 +52,7 @@ def environment(data: Path, machine: Machine) -> dict[str, str]:
         "GPUJOBS_DOCKER_URL": machine.docker_url,
         "GPUJOBS_NETWORK": machine.network,
         "GPUJOBS_TLS": "0",
+        "GPUJOBS_REGISTRATION": "open",
         "GPUJOBS_ALLOWED_HOSTS": "127.0.0.1,localhost",
     }
 

@@ -76,7 +76,7 @@ class JobAdmin(HistoryAdmin):
         "created_at",
         "finished_at",
     )
-    list_filter = ("status", "reason", "wait_reason", "owner", "group")
+    list_filter = ("status", "reason", "wait_reason", "owner", "group", "visibility")
     list_select_related = ("owner",)
     search_fields = ("id__startswith", "name", "image", "owner__email", "group")
     actions = ("hold", "release", "move_to_top")

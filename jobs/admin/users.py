@@ -6,16 +6,42 @@ from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils import timezone
 
-from jobs import audit
+from jobs import accounts, audit
 from jobs.admin.base import HistoryAdmin
-from jobs.models import ApiToken, User
+from jobs.models import ApiToken, Secret, User
 
-# One login page for all, which leaves its audit record; the admin's own leaves none.
-admin.site.login = login_required(admin.site.login)  # type: ignore[method-assign]
+
+@login_required
+def log_in(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    """One login page for all. The admin's own counts no tries and tells no audit."""
+    if not admin.site.has_permission(request):
+        raise PermissionDenied
+    return redirect("admin:index")
+
+
+admin.site.login = log_in  # type: ignore[method-assign]
+
+_change_password = admin.site.password_change
+
+
+def change_own_password(
+    request: HttpRequest, extra_context: dict[str, Any] | None = None
+) -> HttpResponse:
+    answer = _change_password(request, extra_context)
+    if request.method == "POST" and answer.status_code == 302:
+        assert isinstance(request.user, User)
+        audit.record("user.password_changed", target=request.user, by=request.user)
+        accounts.revoke_tokens(request.user, by=request.user)
+    return answer
+
+
+admin.site.password_change = change_own_password  # type: ignore[method-assign, assignment]
 
 # They show refresh tokens that somebody may still log in with.
 for _name in ("OutstandingToken", "BlacklistedToken"):
@@ -24,16 +50,29 @@ for _name in ("OutstandingToken", "BlacklistedToken"):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(HistoryAdmin):
-    list_display = ("name", "user", "created", "expiry", "last_used_at")
+    list_display = ("name", "user", "scopes", "created", "expiry", "last_used_at")
     list_select_related = ("user",)
     list_filter = ("user",)
     search_fields = ("name", "user__email")
     ordering = ("-created",)
-    # The page of one token has its digest in the address.
-    list_display_links = None
+    exclude = ("digest", "token_key")
+    actions = ("revoke",)
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return obj is None and super().has_view_permission(request)
+    @admin.action(description="Revoke", permissions=["view"])
+    def revoke(self, request: HttpRequest, tokens: QuerySet[ApiToken]) -> None:
+        ended = [accounts.revoke_token(token, by=request.user) for token in tokens]
+        self.message_user(request, f"{sum(ended)} API tokens revoked.")
+
+
+@admin.register(Secret)
+class SecretAdmin(HistoryAdmin):
+    """Who has one of which name; its value nobody reads."""
+
+    list_display = ("name", "owner", "created_at", "updated_at", "last_used_at")
+    list_select_related = ("owner",)
+    search_fields = ("name", "owner__email")
+    ordering = ("-updated_at",)
+    exclude = ("sealed",)
 
 
 class StandingForm(forms.ModelForm):
@@ -138,6 +177,7 @@ class UserAdmin(DjangoUserAdmin):
         if request.method == "POST" and answer.status_code == 302:
             user = User.objects.get(pk=id)
             audit.record("user.password_set", target=user, by=request.user)
+            accounts.revoke_tokens(user, by=request.user)
         return answer
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -165,6 +205,9 @@ class UserAdmin(DjangoUserAdmin):
         super().save_model(request, obj, form, change)
         action = "user.changed" if change else "user.added"
         audit.record(action, target=obj, by=request.user, fields=form.changed_data)
+        assert isinstance(obj, User)
+        if obj.suspended_at and "is_suspended" in form.changed_data:
+            accounts.log_out_everywhere(obj, by=request.user)
 
     @admin.display(boolean=True, description="may log in")
     def may_log_in(self, user: User) -> bool:
@@ -185,4 +228,6 @@ class UserAdmin(DjangoUserAdmin):
             setattr(user, field, timezone.now())
             user.save(update_fields=[field])
             audit.record(f"user.{word}", target=user, by=request.user)
+            if user.suspended_at:
+                accounts.log_out_everywhere(user, by=request.user)
         self.message_user(request, f"{len(allowed)} accounts {word}.")

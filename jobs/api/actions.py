@@ -4,12 +4,15 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.generics import get_object_or_404
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from jobs import lifecycle
+from jobs.api.access import WRITES
 from jobs.api.filters import flag, refuse_unknown
+from jobs.api.problems import Forbidden
 from jobs.api.serializers import JobSerializer
 from jobs.failpoints import failpoint
 from jobs.models import Job, User
@@ -25,6 +28,7 @@ class JobActions(GenericViewSet[Job]):
     """Jobs as their owners and operators see them; to all others they do not exist."""
 
     queryset = Job.objects.none()
+    scopes = WRITES
 
     @property
     def me(self) -> User:
@@ -36,7 +40,14 @@ class JobActions(GenericViewSet[Job]):
 
     def get_object(self) -> Job:
         # The filters are the list's: on one job they would only hide it.
-        return get_object_or_404(self.get_queryset(), pk=self.kwargs["pk"])
+        job = get_object_or_404(self.get_queryset(), pk=self.kwargs["pk"])
+        is_look = self.request.method in SAFE_METHODS
+        if not is_look and not job.may_be_changed_by(self.me):
+            raise Forbidden(
+                f"You may look at this job of your group. Ask {job.owner} to change it.",
+                "not_yours",
+            )
+        return job
 
     @extend_schema(request=None, parameters=[ARRAY], responses=JobSerializer)
     def cancel(self, request: Request, pk: str) -> Response:

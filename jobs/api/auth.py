@@ -1,27 +1,28 @@
-import hashlib
 from typing import Any, cast
 
 from django.conf import settings
-from django.contrib.auth import authenticate
+from django.contrib.auth import authenticate, update_session_auth_hash
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db import IntegrityError, transaction
 from drf_spectacular.utils import extend_schema, inline_serializer
 from rest_framework import serializers
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.authentication import SessionAuthentication
+from rest_framework.exceptions import AuthenticationFailed, ErrorDetail
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.throttling import SimpleRateThrottle
 from rest_framework.views import APIView
 from rest_framework_simplejwt.authentication import JWTAuthentication
 from rest_framework_simplejwt.exceptions import TokenError
 from rest_framework_simplejwt.tokens import RefreshToken
 
-from jobs import audit
+from jobs import accounts, audit
+from jobs.api.access import READS
 from jobs.api.fields import Strict, StrictChar
-from jobs.api.problems import Forbidden
+from jobs.api.problems import Conflict, Forbidden
 from jobs.api.serializers import UserSerializer
+from jobs.api.throttles import ByAddress, ByAddressAndAccount, OfPasswords
 from jobs.models import User
 
 TokenPair = inline_serializer(
@@ -54,20 +55,26 @@ class RegisterSerializer(Strict, serializers.ModelSerializer[User]):
         extra_kwargs: dict[str, Any] = {"email": {"validators": []}}
 
     def validate_email(self, value: str) -> str:
+        if not accounts.takes_mail_of(value):
+            domains = ", ".join(settings.MAIL_DOMAINS)
+            text = f"Accounts here are for addresses of {domains}."
+            raise serializers.ValidationError(text, "domain_not_taken")
         if User.objects.filter(email__iexact=value).exists():
             raise email_taken()
         return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         user = User(email=attrs["email"], name=attrs.get("name", ""))
-        try:
-            validate_password(attrs["password"], user)
-        except DjangoValidationError as exc:
-            detail = serializers.as_serializer_error(exc)
-            raise serializers.ValidationError(
-                {"password": detail["non_field_errors"]}
-            ) from exc
+        check_password("password", attrs["password"], user)
         return attrs
+
+
+def check_password(field: str, password: str, user: User) -> None:
+    try:
+        validate_password(password, user)
+    except DjangoValidationError as exc:
+        detail = serializers.as_serializer_error(exc)
+        raise serializers.ValidationError({field: detail["non_field_errors"]}) from exc
 
 
 def email_taken() -> serializers.ValidationError:
@@ -75,23 +82,14 @@ def email_taken() -> serializers.ValidationError:
     return serializers.ValidationError(text, "email_taken")
 
 
-class ByAddress(SimpleRateThrottle):
-    scope = "register"
+class RegisteredSerializer(UserSerializer):
+    needs_approval = serializers.SerializerMethodField()
 
-    def get_cache_key(self, request: Request, view: APIView) -> str:
-        return f"throttle-{self.scope}-{self.get_ident(request)}"
+    class Meta(UserSerializer.Meta):
+        fields = [*UserSerializer.Meta.fields, "needs_approval"]
 
-
-class ByAddressAndAccount(SimpleRateThrottle):
-    """Slows guessing at one account without locking its owner out elsewhere."""
-
-    scope = "login"
-
-    def get_cache_key(self, request: Request, view: APIView) -> str:
-        # A dictionary: the parser takes nothing else.
-        account = str(dict(request.data).get("email", "")).casefold().encode()
-        digest = hashlib.sha256(account).hexdigest()  # any text, as a cache's key
-        return f"throttle-{self.scope}-{self.get_ident(request)}-{digest}"
+    def get_needs_approval(self, user: User) -> bool:
+        return user.approved_at is None
 
 
 class OpenView(APIView):
@@ -108,27 +106,25 @@ class OpenView(APIView):
 class RegisterView(OpenView):
     throttle_classes = (ByAddress,)
 
-    @extend_schema(request=RegisterSerializer, responses={201: UserSerializer})
+    @extend_schema(request=RegisterSerializer, responses={201: RegisteredSerializer})
     def post(self, request: Request) -> Response:
-        """Opens an account, where the operator lets anybody do so."""
-        if settings.REGISTRATION != "open":
+        """Makes an account, where the operator lets anybody do so. With
+        `needs_approval` it can log in after an operator has approved it."""
+        if settings.REGISTRATION == "closed":
             raise Forbidden(
                 "Ask an operator of this site for an account.", "registration_closed"
             )
         serializer = RegisterSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         user = _register(**serializer.validated_data)
-        return Response(UserSerializer(user).data, status=201)
+        return Response(RegisteredSerializer(user).data, status=201)
 
 
 def _register(email: str, password: str, name: str = "") -> User:
     try:
-        with transaction.atomic():
-            user = User.objects.create_user(email, password, name=name)
-            audit.record("user.registered", target=user, by=user)
+        return accounts.register(email, password, name=name)
     except IntegrityError as exc:  # registered by somebody else at the same time
         raise serializers.ValidationError({"email": email_taken().detail}) from exc
-    return user
 
 
 class LoginView(OpenView):
@@ -208,8 +204,46 @@ def _bad_token() -> AuthenticationFailed:
 
 
 class MeView(APIView):
+    scopes = READS
+
     @extend_schema(responses=UserSerializer)
     def get(self, request: Request) -> Response:
         """Who you are logged in as."""
         assert isinstance(request.user, User)
         return Response(UserSerializer(request.user).data)
+
+
+class PasswordSerializer(Strict):
+    old_password = StrictChar(max_length=1024)
+    new_password = StrictChar(max_length=1024)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        user: User = self.context["user"]
+        if not user.check_password(attrs["old_password"]):
+            audit.record("user.password_refused", target=user, by=user)
+            text = "This is not your password."
+            raise serializers.ValidationError(
+                {"old_password": ErrorDetail(text, "wrong_password")}
+            )
+        check_password("new_password", attrs["new_password"], user)
+        return attrs
+
+
+class PasswordView(APIView):
+    throttle_classes = (OfPasswords,)
+
+    @extend_schema(request=PasswordSerializer, responses=TokenPair)
+    def post(self, request: Request) -> Response:
+        """Sets a new password. Every session, login and API token of yours ends but
+        this session; the answer is a new login."""
+        assert isinstance(request.user, User)
+        user = request.user
+        serializer = PasswordSerializer(data=request.data, context={"user": user})
+        serializer.is_valid(raise_exception=True)
+        new_password = serializer.validated_data["new_password"]
+        if not accounts.change_password(user, new_password):
+            text = "The password was changed by another request just now. Log in again."
+            raise Conflict(text, "password_changed")
+        if isinstance(request.successful_authenticator, SessionAuthentication):
+            update_session_auth_hash(request._request, user)
+        return Response(_pair(user))

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from jobs.models import Job
 from jobs.models.job import choices
-from jobs.status import Status, WaitReason
+from jobs.status import Status, Visibility, WaitReason
 
 # Years that can be shown in every time zone without leaving the calendar.
 SANE_TIMES = [
@@ -96,6 +96,7 @@ class JobFilter(django_filters.FilterSet):
     status = django_filters.MultipleChoiceFilter(choices=choices(Status))
     wait_reason = django_filters.MultipleChoiceFilter(choices=choices(WaitReason))
     group = django_filters.CharFilter(max_length=150)
+    visibility = django_filters.ChoiceFilter(choices=choices(Visibility))
     array_id = django_filters.UUIDFilter()
     created_after = django_filters.IsoDateTimeFilter(
         field_name="created_at", lookup_expr="gte", validators=SANE_TIMES

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+
 from jobs.api.problems import CONTENT_TYPE
 
 PROBLEM = {
@@ -29,6 +31,15 @@ PROBLEM = {
         },
     },
 }
+
+
+class BearerScheme(OpenApiAuthenticationExtension):
+    target_class = "jobs.api.access.BearerAuthentication"
+    name = "bearerAuth"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        text = "An access token of a login, or a personal API token (gpujobs_...)."
+        return {"type": "http", "scheme": "bearer", "description": text}
 
 
 def of_version_1(endpoints: list[Any]) -> list[Any]:

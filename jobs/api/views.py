@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from jobs import lifecycle
 from jobs.api import artifacts, logs
+from jobs.api.access import READS
 from jobs.api.actions import JobActions
 from jobs.api.fields import Strict
 from jobs.api.filters import JobFilter, refuse_unknown
@@ -29,9 +30,9 @@ from jobs.api.serializers import (
     AttemptSerializer,
     EventSerializer,
     JobSerializer,
-    JobSubmitSerializer,
     ResultSerializer,
 )
+from jobs.api.submitting import JobSubmitSerializer
 from jobs.exceptions import OverQuota
 from jobs.failpoints import failpoint
 from jobs.models import Job
@@ -234,6 +235,7 @@ class PolicyView(APIView):
     """The policies that a `model_name` may name: none, until routing is built in."""
 
     pagination_class = Pages
+    scopes = READS
 
     @extend_schema(
         responses=inline_serializer(
@@ -249,6 +251,7 @@ class PolicyView(APIView):
 
 class HealthView(APIView):
     authentication_classes = ()
+    throttle_classes = ()
     permission_classes = (AllowAny,)
 
     @extend_schema(

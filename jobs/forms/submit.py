@@ -24,6 +24,7 @@ from jobs.models import User
 from jobs.models.job import DEFAULT_PRIORITY
 from jobs.models.secret import refuse_missing
 from jobs.spec.placing import TERMS
+from jobs.status import Visibility
 
 
 class Fold(NamedTuple):
@@ -148,6 +149,12 @@ class SubmitForm(forms.Form):
     group = forms.ChoiceField(
         required=False, help_text="Which of your groups it is accounted to."
     )
+    visibility = forms.ChoiceField(
+        label="Who may look at it",
+        required=False,
+        choices=[(Visibility.OWNER, "You"), (Visibility.GROUP, "Your group")],
+        help_text="Its log and files too; only you change it.",
+    )
     hold = forms.BooleanField(
         label="Hold it",
         required=False,
@@ -184,6 +191,7 @@ class SubmitForm(forms.Form):
             "depends_on",
             "array",
             "group",
+            "visibility",
             "hold",
         ),
         "Environment, secrets and volumes": ("env", "secrets", "volumes"),
@@ -199,7 +207,7 @@ class SubmitForm(forms.Form):
         mine = self._user.groups.values_list("name", flat=True)
         names = sorted(mine, key=str.casefold)
         if not names:
-            del self.fields["group"]
+            del self.fields["group"], self.fields["visibility"]
             return
         field = self.fields["group"]
         assert isinstance(field, forms.ChoiceField)
@@ -243,6 +251,8 @@ class SubmitForm(forms.Form):
         asked = {name: v for name, v in self.cleaned_data.items() if name in _SPEC}
         asked["name"] = asked["name"].strip() or spec.default_name(asked)
         asked["group"] = self._user.group_for(asked.get("group", ""))
+        asked["visibility"] = asked.get("visibility") or Visibility.OWNER
+        spec.check_visibility(asked["visibility"], asked["group"])
         self.cleaned_data["spec"] = asked
         self.cleaned_data["terms"] = {name: self.cleaned_data[name] for name in TERMS}
         return self.cleaned_data

@@ -1,10 +1,12 @@
 from jobs.models.attempt import Artifact, Attempt
 from jobs.models.dependency import JobDependency
-from jobs.models.job import Job, JobEvent
+from jobs.models.event import JobEvent
+from jobs.models.job import Job
 from jobs.models.quota import Quota
 from jobs.models.record import AuditRecord, UsageRecord
 from jobs.models.secret import Secret
-from jobs.models.user import ApiToken, User
+from jobs.models.token import ApiToken, Scope
+from jobs.models.user import User
 
 __all__ = [
     "ApiToken",
@@ -15,6 +17,7 @@ __all__ = [
     "JobDependency",
     "JobEvent",
     "Quota",
+    "Scope",
     "Secret",
     "UsageRecord",
     "User",

@@ -15,6 +15,7 @@ from jobs.status import (
     Condition,
     Reason,
     Status,
+    Visibility,
     WaitReason,
 )
 
@@ -38,8 +39,13 @@ def between(least: float, most: float) -> list[Any]:
 
 class JobQuerySet(models.QuerySet["Job"]):
     def visible_to(self, user: Any) -> "JobQuerySet":
-        """Jobs of `user`; an operator sees all. Others' jobs do not exist."""
-        return self if user.is_staff else self.filter(owner=user)
+        """Jobs of `user`, and those that their group may look at; an operator sees all.
+        Others' jobs do not exist."""
+        if user.is_staff:
+            return self
+        groups = list(user.groups.values_list("name", flat=True))
+        shown = Q(visibility=Visibility.GROUP, group__in=groups)
+        return self.filter(Q(owner=user) | shown if groups else Q(owner=user))
 
     def queued(self) -> "JobQuerySet":
         """Waiting jobs, the head of the line first."""
@@ -48,8 +54,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         )
 
     def ready(self, now: datetime) -> "JobQuerySet":
-        """The queued jobs that nothing keeps out of the line: no hold, no time that
-        is still to come, no other job."""
+        """Queued jobs that nothing keeps out of the line: no hold, no time, no job."""
         began = Q(begin_at__isnull=True) | Q(begin_at__lte=now)
         return self.queued().filter(began, held_at__isnull=True).independent()
 
@@ -99,6 +104,12 @@ class Job(models.Model):
     priority = models.IntegerField(default=DEFAULT_PRIORITY, validators=between(0, 100))
     # Which of the owner's groups it is accounted to; text, as in the usage records.
     group = models.CharField(max_length=150, blank=True)
+    # Who may look at it, beside its owner and operators.
+    visibility = models.CharField(
+        max_length=20,
+        choices=choices(Visibility),
+        default=Visibility.OWNER.value,
+    )
     # Where it may run: one node by its name, nodes by their labels.
     node_name = models.CharField(max_length=100, blank=True)
     node_labels = models.JSONField(default=dict, blank=True)
@@ -158,6 +169,11 @@ class Job(models.Model):
             ),
             models.Index(fields=["owner", "-created_at"], name="job_of_owner"),
             models.Index(fields=["-created_at"], name="job_newest"),
+            models.Index(
+                fields=["group", "-created_at"],
+                name="job_of_group",
+                condition=Q(visibility=Visibility.GROUP.value),
+            ),
             models.Index(
                 fields=["array_id", "array_index"],
                 name="job_of_array",
@@ -225,6 +241,11 @@ class Job(models.Model):
                 | Q(min_vram_mb__isnull=False, gpu_count__gt=0),
             ),
             models.CheckConstraint(
+                name="job_group_to_look_at_it",
+                condition=Q(visibility=Visibility.OWNER.value)
+                | (Q(visibility=Visibility.GROUP.value) & ~Q(group="")),
+            ),
+            models.CheckConstraint(
                 name="job_held_at_and_by",
                 condition=Q(held_at__isnull=True, held_by__isnull=True)
                 | Q(held_at__isnull=False, held_by__isnull=False),
@@ -265,6 +286,10 @@ class Job(models.Model):
     def is_held(self) -> bool:
         return self.held_at is not None
 
+    def may_be_changed_by(self, user: Any) -> bool:
+        """Who sees it as one of its group only looks."""
+        return self.owner_id == user.pk or user.is_staff
+
     def may_be_released_by(self, user: Any) -> bool:
         """An operator's hold on somebody else's job is an operator's to end."""
         return self.held_by_id == self.owner_id or user.is_staff
@@ -273,19 +298,3 @@ class Job(models.Model):
     def open_parents(self) -> list[uuid.UUID]:
         """The jobs and arrays that it still waits for."""
         return [d.parent_id for d in self.dependencies.all() if not d.outcome]
-
-
-class JobEvent(models.Model):
-    """One line of a job's story, in the past tense; never updated."""
-
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
-    event_type = models.CharField(max_length=40)
-    payload = models.JSONField(default=dict)
-    actor = models.CharField(max_length=254)
-    created_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        ordering = ["id"]
-
-    def __str__(self) -> str:
-        return f"{self.event_type} by {self.actor}"

@@ -7,7 +7,6 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
-from knox.models import AbstractAuthToken
 
 
 class UserManager(BaseUserManager["User"]):
@@ -80,17 +79,3 @@ class User(AbstractBaseUser, PermissionsMixin):  # type: ignore[django-manager-m
     @property
     def is_active(self) -> bool:  # type: ignore[override]
         return self.approved_at is not None and self.suspended_at is None
-
-
-class ApiToken(AbstractAuthToken):
-    """A personal token: only its digest is kept (knox's model, with a name)."""
-
-    name = models.CharField(max_length=100)
-    scopes = models.JSONField(default=list)
-    last_used_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        pass
-
-    def __str__(self) -> str:
-        return f"{self.name} of {self.user}"

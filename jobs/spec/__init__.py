@@ -33,6 +33,7 @@ from jobs.spec.text import (
     check_name,
     check_text,
 )
+from jobs.status import Visibility
 
 __all__ = [
     "NOT_ONE_LINE",
@@ -49,6 +50,7 @@ __all__ = [
     "check_priority",
     "check_secret_name",
     "check_text",
+    "check_visibility",
     "clean_parents",
     "clean_secrets",
     "clean_volumes",
@@ -61,6 +63,12 @@ def check_priority(value: int, *, most: int) -> None:
     if value > most:
         text = f"Above {most} an operator must let you: use at most that."
         raise ValidationError(text, "priority_not_allowed")
+
+
+def check_visibility(visibility: str, group: str) -> None:
+    if visibility == Visibility.GROUP and not group:
+        text = "You are in no group that could look at it. Leave this out."
+        raise ValidationError({"visibility": ValidationError(text, "no_group")})
 
 
 def check(data: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.api.access import READS
 from jobs.api.fields import LabelsField
 from jobs.api.filters import refuse_unknown
 from jobs.api.views import PAGE_PARAMETERS
@@ -87,6 +88,8 @@ class NodeSerializer(serializers.ModelSerializer[Node]):
 
 
 class StrictList(ListAPIView[M]):
+    scopes = READS
+
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         refuse_unknown(request, PAGE_PARAMETERS)
         return super().list(request, *args, **kwargs)

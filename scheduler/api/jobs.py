@@ -14,7 +14,8 @@ from jobs import lifecycle
 from jobs.api import views
 from jobs.api.filters import flag, refuse_unknown
 from jobs.api.problems import Unplaceable
-from jobs.api.serializers import JobSerializer, JobSubmitSerializer
+from jobs.api.serializers import JobSerializer
+from jobs.api.submitting import JobSubmitSerializer
 from jobs.models import Job
 from jobs.spec import array
 from jobs.status import WaitReason

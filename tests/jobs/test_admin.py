@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from jobs.models import ApiToken, AuditRecord, Job, JobDependency, Quota, User
+from jobs.models import ApiToken, AuditRecord, Job, JobDependency, Quota, Secret, User
 from jobs.spec import Parent
 from jobs.status import Condition, Reason, Status
 from tests.factories import PASSWORD, make_artifact, make_job, make_user
@@ -39,6 +39,7 @@ def root(db: None) -> Client:
 def make_history(owner: User) -> Job:
     job = make_job(owner, status=Status.SUCCEEDED, env={"TOKEN": "hf_secret"})
     make_artifact(job.attempts.get())
+    Secret.objects.create(owner=owner, name="HF_TOKEN", sealed="sealed text")
     make_job(owner, status=Status.FAILED, reason=Reason.CUDA_OOM)
     make_job(owner, depends_on=[Parent(job.pk, Condition.AFTER_ANY)])
     return job
@@ -144,8 +145,37 @@ def test_a_token_shows_no_digest(olga: User) -> None:
     text = page(olga).get(address(ApiToken, "changelist")).content.decode()
     assert "laptop" in text
     assert token.digest not in text
-    answer = page(olga).get(address(ApiToken, "change", token.digest))
-    assert answer.status_code == 403
+    text = page(olga).get(address(ApiToken, "change", token.pk)).content.decode()
+    assert "laptop" in text
+    assert token.digest not in text
+    assert token.token_key not in text
+
+
+def test_an_operator_revokes_the_tokens_of_others(alice: User, olga: User) -> None:
+    tokens = [
+        ApiToken.objects.create(user=alice, name=name)[0] for name in ("one", "two")
+    ]
+    kept, _ = ApiToken.objects.create(user=alice, name="three")
+    form = {"action": "revoke", "_selected_action": [str(t.pk) for t in tokens]}
+    path = address(ApiToken, "changelist")
+    text = page(olga).post(path, form, follow=True).content.decode()
+    assert "2 API tokens revoked." in text
+    assert list(ApiToken.objects.all()) == [kept]
+    told = AuditRecord.objects.filter(action="token.revoked")
+    assert {(record.actor, record.target) for record in told} == {
+        (olga.email, alice.email)
+    }
+    assert {record.details["name"] for record in told} == {"one", "two"}
+
+
+def test_a_password_set_by_an_operator_ends_the_tokens(
+    root: Client, alice: User
+) -> None:
+    ApiToken.objects.create(user=alice, name="laptop")
+    form = {"password1": "a new one 123", "password2": "a new one 123"}
+    path = f"/admin/jobs/user/{alice.pk}/password/"
+    assert root.post(path, {**form, "usable_password": "true"}).status_code == 302
+    assert not ApiToken.objects.exists()
 
 
 def test_hostile_text_is_shown_as_text(olga: User) -> None:

@@ -338,3 +338,40 @@ def test_mass_registration_is_slowed(db: None) -> None:
     for number in range(20):
         register(email=f"n{number}@example.org", password="short")
     assert_problem(register(), 429, "throttled")
+
+
+def test_an_account_that_waits_for_approval_does_not_log_in(
+    db: None, settings: Any
+) -> None:
+    settings.REGISTRATION = "approval"
+    answer = register()
+    assert (answer.status_code, answer.json()["needs_approval"]) == (201, True)
+    assert_problem(
+        log_in("new@example.org", "a good long phrase"), 401, "bad_credentials"
+    )
+    User.objects.update(approved_at=timezone.now())
+    assert log_in("new@example.org", "a good long phrase").status_code == 200
+    assert actions() == ["user.registered", "user.login_failed", "user.logged_in"]
+
+
+@pytest.mark.usefixtures("_open_registration")
+@pytest.mark.parametrize(
+    ("email", "is_taken"),
+    [
+        ("a@lab.org", True),
+        ("a@LAB.org", True),
+        ("a@sub.lab.org", False),
+        ("a@notlab.org", False),
+        ("a@lab.org.evil.com", False),
+        ('"x@lab.org"@evil.com', False),
+    ],
+)
+def test_only_listed_domains_register(
+    db: None, settings: Any, email: str, is_taken: bool
+) -> None:
+    settings.MAIL_DOMAINS = ["Lab.org"]
+    answer = register(email=email)
+    if is_taken:
+        assert answer.status_code == 201
+    else:
+        assert_problem(answer, 400, "domain_not_taken", "/email")

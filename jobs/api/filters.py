@@ -56,11 +56,15 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
 
 
 def _refuse_empty(request: Request, filterset: django_filters.FilterSet) -> None:
-    """A text may be empty; an id or a time that is would silently be none."""
+    """A text may be empty; an id, a time or an order would silently be none."""
     # The form of the browsable pages sends all its fields, filled in or not.
     if request.accepted_renderer.format == "api":
         return
-    exact = (django_filters.UUIDFilter, django_filters.IsoDateTimeFilter)
+    exact = (
+        django_filters.UUIDFilter,
+        django_filters.IsoDateTimeFilter,
+        django_filters.OrderingFilter,
+    )
     empty = [
         name
         for name, value in request.query_params.items()

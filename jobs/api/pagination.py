@@ -12,6 +12,11 @@ class Pages(PageNumberPagination):
     page_size_query_description = "Results per page, 1 to 200."
     invalid_page_message = "There is no such page."
 
+    def get_page_number(self, request: Request, paginator: Any) -> Any:
+        if request.query_params.get(self.page_query_param) == "":
+            raise ValidationError({"page": "Give a number from 1 on."}, "bad_page")
+        return super().get_page_number(request, paginator)
+
     def get_page_size(self, request: Request) -> int:
         limit = request.query_params.get(self.page_size_query_param)
         if limit is None:

@@ -176,6 +176,8 @@ def test_a_page_has_50_unless_told_otherwise(api: Any, alice: User) -> None:
         ("limit=x", 400, "bad_limit"),
         ("limit=", 400, "bad_limit"),
         ("array_id=", 400, "empty_parameter"),
+        ("ordering=", 400, "empty_parameter"),
+        ("page=", 400, "bad_page"),
         ("created_after=", 400, "empty_parameter"),
         ("limit=%00", 400, "bad_limit"),
         ("status=lost", 400, "invalid_choice"),

@@ -26,7 +26,7 @@ from rest_framework_simplejwt.tokens import RefreshToken
 
 from gpujobs.urls import urlpatterns
 from jobs import accounts
-from jobs.models import ApiToken, Job, Quota, Scope, Secret, User
+from jobs.models import ApiToken, Job, Quota, Scope, Secret, SitePolicy, User
 from jobs.status import Status
 from scheduler.models import GPU, Node
 from tests.factories import IMAGE, PASSWORD, make_artifact, make_job, make_user
@@ -361,6 +361,8 @@ DELETED = (Group, Quota)
 def rows_for_the_admin(site: Site) -> None:
     make_gpu(make_node())
     Quota.objects.create(user=site.owner, gpus=1)
+    # There is one at most: nobody adds another.
+    SitePolicy.objects.create()
     make_job(site.owner, status=Status.FAILED)
 
 
@@ -395,6 +397,8 @@ def test_each_model_of_the_admin(site: Site, model: type[models.Model]) -> None:
         ("post", "change", "operator"): 200 if model in CHANGED_BY_OPERATORS else 403,
         ("post", "change", "admin"): 200 if model in CHANGED else 403,
     }
+    if model is SitePolicy:  # an empty form is a policy: that of the hosts
+        expected["post", "change", "admin"] = 302
     if row:
         expected |= {
             ("get", "change", "operator"): 200 if sees else 403,

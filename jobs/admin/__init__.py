@@ -1,6 +1,14 @@
 """The operators' view of the rows. History is looked at here, and changed nowhere."""
 
-from jobs.admin import groups, history, quota, users
+from jobs.admin import groups, history, quota, sitepolicy, users
 from jobs.admin.base import HistoryAdmin, HistoryInline
 
-__all__ = ["HistoryAdmin", "HistoryInline", "groups", "history", "quota", "users"]
+__all__ = [
+    "HistoryAdmin",
+    "HistoryInline",
+    "groups",
+    "history",
+    "quota",
+    "sitepolicy",
+    "users",
+]

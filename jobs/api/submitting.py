@@ -25,6 +25,7 @@ from jobs.api.fields import (
 from jobs.models import Job
 from jobs.models.job import DEFAULT_PRIORITY
 from jobs.models.secret import refuse_missing
+from jobs.models.sitepolicy import told_allowed
 
 
 class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
@@ -143,7 +144,7 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
         return self.context["request"].user.group_for(value)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        spec.check(attrs)
+        spec.check(attrs, told_allowed())
         group = attrs.get("group") or self.validate_group("")
         spec.check_visibility(attrs.get("visibility", ""), group)
         return {"name": spec.default_name(attrs), **attrs, "group": group}

@@ -23,6 +23,7 @@ from jobs.forms.fields import (
 from jobs.models import User
 from jobs.models.job import DEFAULT_PRIORITY
 from jobs.models.secret import refuse_missing
+from jobs.models.sitepolicy import told_allowed
 from jobs.spec.placing import TERMS
 from jobs.status import Visibility
 
@@ -247,7 +248,7 @@ class SubmitForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         if self.errors:
             return self.cleaned_data
-        spec.check(self.cleaned_data)
+        spec.check(self.cleaned_data, told_allowed())
         asked = {name: v for name, v in self.cleaned_data.items() if name in _SPEC}
         asked["name"] = asked["name"].strip() or spec.default_name(asked)
         asked["group"] = self._user.group_for(asked.get("group", ""))

@@ -5,6 +5,7 @@ from jobs.models.job import Job
 from jobs.models.quota import Quota
 from jobs.models.record import AuditRecord, UsageRecord
 from jobs.models.secret import Secret
+from jobs.models.sitepolicy import SitePolicy
 from jobs.models.token import ApiToken, Scope
 from jobs.models.user import User
 
@@ -19,6 +20,7 @@ __all__ = [
     "Quota",
     "Scope",
     "Secret",
+    "SitePolicy",
     "UsageRecord",
     "User",
 ]

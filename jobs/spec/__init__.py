@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
+from jobs.hostpolicy import HostPolicy
 from jobs.spec import array
 from jobs.spec.ceiling import ceiling_errors, refusal_of_our_own
 from jobs.spec.container import (
@@ -71,10 +72,11 @@ def check_visibility(visibility: str, group: str) -> None:
         raise ValidationError({"visibility": ValidationError(text, "no_group")})
 
 
-def check(data: Mapping[str, Any]) -> None:
-    """Refuse fields that do not go together. `data` is a cleaned spec."""
+def check(data: Mapping[str, Any], policy: HostPolicy) -> None:
+    """Refuse fields that do not go together, or that the policy does not allow. `data`
+    is a cleaned spec."""
     errors = {
-        **ceiling_errors(data),
+        **ceiling_errors(data, policy),
         **_kind_errors(data),
         **_gpu_errors(data),
         **_memory_errors(data),

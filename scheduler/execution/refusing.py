@@ -2,21 +2,21 @@
 
 from collections.abc import Iterator
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from jobs import spec
-from jobs.hostpolicy import HostPolicy, HostPolicyError, host_policy
+from jobs.hostpolicy import HostPolicy, HostPolicyError
 from jobs.models import Attempt, Job
+from jobs.models.sitepolicy import allowed
 from jobs.status import Reason
 from scheduler import hostpolicy
 from scheduler.runner.base import LaunchSpec, RunnerFault
 
 
 def node_policy() -> HostPolicy:
-    """Of this host. One that can not be read is the node's trouble, and no job's."""
+    """Of this host, and of the site within it. One that can not be read is the node's trouble, and no job's."""
     try:
-        return host_policy(settings.POLICY_FILE)
+        return allowed()
     except HostPolicyError as error:
         raise RunnerFault(Reason.DAEMON_FAULT, str(error)) from error
 

@@ -10,13 +10,22 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from jobs.models import ApiToken, AuditRecord, Job, JobDependency, Quota, Secret, User
+from jobs.models import (
+    ApiToken,
+    AuditRecord,
+    Job,
+    JobDependency,
+    Quota,
+    Secret,
+    SitePolicy,
+    User,
+)
 from jobs.spec import Parent
 from jobs.status import Condition, Reason, Status
 from tests.factories import PASSWORD, make_artifact, make_job, make_user
 
 OURS = [*apps.get_app_config("jobs").get_models()]
-HISTORY = [model for model in OURS if model not in (User, Quota)]
+HISTORY = [model for model in OURS if model not in (User, Quota, SitePolicy)]
 
 
 def page(user: User) -> Client:

@@ -10,8 +10,10 @@ from jobs.hostpolicy import (
     HostPolicy,
     HostPolicyError,
     host_policy,
+    narrowed,
     parse,
     repository,
+    said,
 )
 
 WHOLE = """
@@ -248,3 +250,58 @@ class TestAsDeclared:
 
     def test_where_root_is_allowed_a_job_may_be_root(self) -> None:
         assert parse("allow_root = true").refusal_of_user(0, 0) == ""
+
+
+class TestNarrowed:
+    """What the site's row says: never more than the host."""
+
+    host = parse(WHOLE)
+
+    def with_row(self, text: str) -> HostPolicy:
+        return narrowed(self.host, said(text))
+
+    def test_a_row_that_says_nothing_changes_nothing(self) -> None:
+        assert self.with_row("") == self.host
+
+    @pytest.mark.parametrize(
+        ("text", "name", "value"),
+        [
+            ("gpu_count = 2", "gpu_count", 2),
+            ("gpu_count = 8", "gpu_count", 4),
+            ("cpus = 1", "cpus", 1),
+            ("timeout_s = 60", "timeout_s", 60),
+            ("min_uid = 3000", "min_uid", 3000),
+            ("min_uid = 1", "min_uid", 2000),
+            ("allow_root = true", "allow_root", False),
+            ('networks = ["none", "bridge"]', "networks", ("none",)),
+            ("networks = []", "networks", ()),
+            ('capabilities = ["SYS_NICE"]', "capabilities", ()),
+            ('capabilities = ["IPC_LOCK", "KILL"]', "capabilities", ("IPC_LOCK",)),
+            ("read_only = []", "read_only", ()),
+            ('writable = ["/srv"]', "writable", (PurePosixPath("/srv/projects"),)),
+            (
+                'writable = ["/srv/projects/a", "/home"]',
+                "writable",
+                (PurePosixPath("/srv/projects/a"),),
+            ),
+        ],
+    )
+    def test_it_is_the_less_of_the_two(self, text: str, name: str, value: Any) -> None:
+        assert getattr(self.with_row(text), name) == value
+
+    @pytest.mark.parametrize(
+        ("image", "is_allowed", "what"),
+        [
+            ("pytorch/pytorch", True, "in both lists"),
+            ("pytorch/other", False, "in the host's alone"),
+            ("nvcr.io/nvidia/cuda", False, "in the row's alone"),
+        ],
+    )
+    def test_an_image_is_in_both_lists(
+        self, image: str, is_allowed: bool, what: str
+    ) -> None:
+        policy = self.with_row('images = ["docker.io/*/pytorch", "nvcr.io/*"]')
+        assert (policy.refusal_of_image(image) == "") is is_allowed, what
+
+    def test_where_the_host_has_no_limit_the_rows_holds(self) -> None:
+        assert narrowed(HostPolicy(), said("memory_mb = 512")).memory_mb == 512

@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone as clock
 
 from jobs import spec
+from jobs.hostpolicy import HostPolicy
 from jobs.spec import Parent
 from jobs.status import Condition
 
@@ -157,12 +158,12 @@ def test_a_large_array_waits_for_few_jobs() -> None:
     parents = [Parent(UUID(int=number)) for number in range(11)]
     asked = {"image": "busybox", "array": "0-999", "depends_on": parents}
     with pytest.raises(ValidationError) as caught:
-        spec.check(asked)
+        spec.check(asked, HostPolicy())
     [error] = caught.value.error_dict["depends_on"]
     assert error.code == "too_many_parents"
     assert "at most 10 jobs" in str(error.message)
-    spec.check({**asked, "depends_on": parents[:10]})
-    spec.check({**asked, "array": ""})
+    spec.check({**asked, "depends_on": parents[:10]}, HostPolicy())
+    spec.check({**asked, "array": ""}, HostPolicy())
 
 
 # --- Memory --------------------------------------------------------------------------
@@ -174,12 +175,16 @@ def test_a_large_array_waits_for_few_jobs() -> None:
 def test_shared_memory_within_memory_is_taken(
     memory_mb: int | None, shm_mb: int | None
 ) -> None:
-    spec.check({"image": "busybox", "memory_mb": memory_mb, "shm_mb": shm_mb})
+    spec.check(
+        {"image": "busybox", "memory_mb": memory_mb, "shm_mb": shm_mb}, HostPolicy()
+    )
 
 
 def test_shared_memory_over_memory_is_refused() -> None:
     with pytest.raises(ValidationError) as caught:
-        spec.check({"image": "busybox", "memory_mb": 1024, "shm_mb": 1025})
+        spec.check(
+            {"image": "busybox", "memory_mb": 1024, "shm_mb": 1025}, HostPolicy()
+        )
     [error] = caught.value.error_dict["shm_mb"]
     assert error.code == "shm_over_memory"
     assert "Shared memory counts in memory" in str(error.message)

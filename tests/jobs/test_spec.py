@@ -4,6 +4,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from jobs import spec
+from jobs.hostpolicy import HostPolicy
 
 
 def refusal(check: Any, value: Any) -> str:
@@ -305,7 +306,7 @@ def test_no_name(name: str, code: str) -> None:
     ],
 )
 def test_fields_that_go_together(data: dict[str, Any]) -> None:
-    spec.check(data)
+    spec.check(data, HostPolicy())
 
 
 @pytest.mark.parametrize(
@@ -329,7 +330,7 @@ def test_fields_that_go_together(data: dict[str, Any]) -> None:
 )
 def test_fields_that_do_not(data: dict[str, Any], field: str, code: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        spec.check(data)
+        spec.check(data, HostPolicy())
     assert [error.code for error in caught.value.error_dict[field]] == [code]
 
 

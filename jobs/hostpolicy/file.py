@@ -1,22 +1,16 @@
-"""What a host lets any container have: the ceiling, as its root-owned file tells it.
-
-The web process asks it to be kind, the node asks it again before each start. Where there
-is no file the strict values below hold.
-"""
+"""The host's root-owned file: read anew when it changes, and believed only if nobody
+else may write it."""
 
 import os
 import stat
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-DOCKER_HUB = "docker.io"
-# Public registries by name: nothing that a pull from inside a lab could be turned at.
-PUBLIC = (f"{DOCKER_HUB}/*", "nvcr.io/*", "ghcr.io/*", "quay.io/*")
+from jobs.hostpolicy.policy import CAPABILITIES, LIMITS, HostPolicy
+
 # Whoever mounts these has the host.
 SYSTEM = tuple(
     PurePosixPath(path)
@@ -32,115 +26,11 @@ SYSTEM = tuple(
         ),
     )
 )
-# None of them leads out of a container that has no more than these.
-# With the bits of linux/capability.h.
-CAPABILITIES = {
-    "CHOWN": 0,
-    "DAC_OVERRIDE": 1,
-    "FOWNER": 3,
-    "FSETID": 4,
-    "KILL": 5,
-    "SETGID": 6,
-    "SETUID": 7,
-    "NET_BIND_SERVICE": 10,
-    "IPC_LOCK": 14,
-    "SYS_NICE": 23,
-}
 LARGEST_ID = 2**32 - 2
 
 
 class HostPolicyError(Exception):
     """The file can not be trusted or read; says what to do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPolicy:
-    """Sizes are MiB, durations seconds; a limit of None is none."""
-
-    # Patterns of registry/repository, such as docker.io/pytorch/*.
-    images: tuple[str, ...] = PUBLIC
-    # Folders that volumes may lie under.
-    read_only: tuple[PurePosixPath, ...] = ()
-    writable: tuple[PurePosixPath, ...] = ()
-    networks: tuple[str, ...] = ("none", "bridge")
-    allow_root: bool = False
-    min_uid: int = 1000
-    min_gid: int = 100
-    # Those that every container here has.
-    capabilities: tuple[str, ...] = ()
-    gpu_count: int | None = None
-    cpus: float | None = None
-    memory_mb: int | None = None
-    shm_mb: int | None = None
-    timeout_s: int | None = None
-
-    @property
-    def roots(self) -> tuple[PurePosixPath, ...]:
-        return self.read_only + self.writable
-
-    def refusal_of_image(self, image: str) -> str:
-        name = repository(image)
-        if any(fnmatchcase(name, pattern) for pattern in self.images):
-            return ""
-        allowed = ", ".join(self.images) or "none"
-        return f"{name} is not among the images that may run here. Allowed: {allowed}."
-
-    def refusal_of_volume(self, source: str, mode: str) -> str:
-        """Of a path as it is written; links are the node's to follow."""
-        roots = self.writable if mode == "rw" else self.roots
-        path = PurePosixPath(source)
-        if any(path.is_relative_to(root) for root in roots):
-            return ""
-        allowed = (
-            f"Allowed are paths under {', '.join(map(str, roots))}."
-            if roots
-            else f"The operator of this site allows {_none_of(mode)}."
-        )
-        return f"{source} may not be mounted{_how(mode)}. {allowed}"
-
-    def refusal_of_user(self, uid: int, gid: int) -> str:
-        if uid == 0 or gid == 0:
-            return "" if self.allow_root else "No job may run as root here."
-        if uid < self.min_uid or gid < self.min_gid:
-            least = f"{self.min_uid}:{self.min_gid}"
-            return f"No job may run as {uid}:{gid} here: from {least} on."
-        return ""
-
-    def refusal_of_network(self, network: str) -> str:
-        if network in self.networks:
-            return ""
-        allowed = ", ".join(self.networks) or "none at all"
-        return f"Network {network} may not be used here. Allowed: {allowed}."
-
-    def refusal_of_size(self, name: str, asked: float | None) -> str:
-        most = getattr(self, name)
-        if asked is None or most is None or asked <= most:
-            return ""
-        return f"At most {most:,} here."
-
-
-LIMITS = ("gpu_count", "cpus", "memory_mb", "shm_mb", "timeout_s")
-
-
-def _none_of(mode: str) -> str:
-    return "no volume to be written to" if mode == "rw" else "none"
-
-
-def _how(mode: str) -> str:
-    return " to be written to" if mode == "rw" else ""
-
-
-def repository(image: str) -> str:
-    """Registry and repository of an image, as Docker completes a short name."""
-    name = image.partition("@")[0]
-    head, slash, rest = name.partition("/")
-    if not slash or not (set(head) & set(".:") or head == "localhost"):
-        head, rest = DOCKER_HUB, name if slash else f"library/{name}"
-    path, colon, _ = rest.rpartition(":")
-    return f"{head}/{path if colon else rest}"
-
-
-# --- The file ------------------------------------------------------------------------
 
 
 def host_policy(path: Path) -> HostPolicy:
@@ -175,16 +65,22 @@ def _read(path: Path, modified_ns: int, inode: int) -> HostPolicy:
 
 
 def parse(text: str) -> HostPolicy:
-    """Of the file's text. Nothing in it is ignored: a mistyped name is an error."""
+    """Of the file's text."""
+    return HostPolicy(**said(text))
+
+
+def said(text: str) -> dict[str, Any]:
+    """What a text says, by name. Nothing in it is ignored: a mistyped name is an
+    error."""
     try:
         told = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise HostPolicyError(f"this is no TOML: {error}.") from None
-    known = {field.name for field in fields(HostPolicy)}
+    known = _READ.keys()
     if unknown := sorted(told.keys() - known):
         names = ", ".join(sorted(known))
         raise HostPolicyError(f"there is no {unknown[0]}. There are: {names}.")
-    return HostPolicy(**{name: _READ[name](name, told[name]) for name in told})
+    return {name: _READ[name](name, told[name]) for name in told}
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """The audit trail, and the one door through which append-only rows may leave."""
 
+import os
+import pwd
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,6 +35,20 @@ def record_each(
             address=address.get(),
         )
         for target in targets
+    )
+
+
+def console() -> str:
+    """Who acts by a command: an account of this machine, and who became it by sudo."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # of a container, perhaps
+        name = f"uid {os.getuid()}"
+    before = os.environ.get("SUDO_USER", "")
+    return (
+        f"{name} for {before} on the console"[:254]
+        if before
+        else f"{name} on the console"
     )
 
 

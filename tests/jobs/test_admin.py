@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from jobs.models import ApiToken, AuditRecord, Job, JobDependency, Quota, User
+from jobs.sealing import seal
 from jobs.spec import Parent
 from jobs.status import Condition, Reason, Status
 from tests.factories import PASSWORD, make_artifact, make_job, make_user
@@ -40,6 +41,7 @@ def make_history(owner: User) -> Job:
     job = make_job(owner, status=Status.SUCCEEDED, env={"TOKEN": "hf_secret"})
     make_artifact(job.attempts.get())
     make_job(owner, status=Status.FAILED, reason=Reason.CUDA_OOM)
+    seal()
     make_job(owner, depends_on=[Parent(job.pk, Condition.AFTER_ANY)])
     return job
 

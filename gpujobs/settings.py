@@ -71,7 +71,6 @@ REGISTRATION = env("GPUJOBS_REGISTRATION", default="closed")
 
 INSTALLED_APPS = [
     "django.contrib.admin",
-    "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
@@ -86,6 +85,8 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_q",
     "jobs",
+    # After ours, whose commands of the same name leave an audit record.
+    "django.contrib.auth",
     "scheduler",
 ]
 MIDDLEWARE = [

@@ -7,6 +7,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 import scheduler.urls
 from jobs.urls import api_urlpatterns
+from jobs.views import LoginView, LogoutView
 from scheduler.api import HealthView
 
 # Swagger sets styles from its script; nowhere else is that allowed.
@@ -20,13 +21,17 @@ v1: list[URLPattern | URLResolver] = [
     re_path(r"^schema/?$", SpectacularAPIView.as_view(), name="api-schema"),
     re_path(r"^docs/?$", docs, name="api-docs"),
 ]
+session: list[URLPattern] = [
+    path("login/", LoginView.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+]
 urlpatterns: list[URLPattern | URLResolver] = [
     *scheduler.urls.page_urlpatterns,
     path("admin/", admin.site.urls),
     re_path(r"^api/v1/?$", RedirectView.as_view(pattern_name="api-docs")),
     path("api/v1/", include(v1)),
     # The browsable pages of the API link to these, to log in and out.
-    path("api/session/", include("rest_framework.urls")),
+    path("api/session/", include((session, "rest_framework"))),
     re_path(r"^health/?$", HealthView.as_view(), name="health"),
 ]
 

@@ -2,13 +2,14 @@
 
 import os
 import pwd
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from jobs.models import AuditRecord
@@ -36,6 +37,38 @@ def record_each(
         )
         for target in targets
     )
+
+
+def change(
+    action: str,
+    *,
+    target: object,
+    by: object,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+) -> None:
+    """Record what a field was and is, of those that differ."""
+    names = [
+        name for name in {**before, **after} if before.get(name) != after.get(name)
+    ]
+    record(
+        action,
+        target=target,
+        by=by,
+        before={name: _plain(before[name]) for name in names if name in before},
+        after={name: _plain(after[name]) for name in names if name in after},
+    )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can hold it, the same on both databases."""
+    if value is None or isinstance(value, (bool, int, str, dict)):
+        return value
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, (list, tuple, set, QuerySet)):
+        return sorted(str(each) for each in value)
+    return str(value)
 
 
 def console() -> str:

@@ -3,23 +3,54 @@ from typing import Any
 from django import forms
 from django.apps import apps
 from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
-from django.db.models import Model, QuerySet
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from jobs import audit
-from jobs.admin.base import HistoryAdmin
+from jobs.admin.base import HistoryAdmin, ToldAdmin
 from jobs.models import ApiToken, User
 
 # One login page for all, which leaves its audit record; the admin's own leaves none.
 admin.site.login = login_required(admin.site.login)  # type: ignore[method-assign]
 
+_end_session, _set_own_password = admin.site.logout, admin.site.password_change
+
+
+def _logout(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    if request.method == "POST" and request.user.is_authenticated:
+        audit.record("user.logged_out", target=request.user, by=request.user)
+    return _end_session(request, extra_context)
+
+
+def _password_change(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    with transaction.atomic():
+        answer = _set_own_password(request, extra_context)
+        if request.method == "POST" and answer.status_code == 302:
+            audit.record("user.password_set", target=request.user, by=request.user)
+    return answer
+
+
+admin.site.logout = _logout  # type: ignore[method-assign,assignment]
+admin.site.password_change = _password_change  # type: ignore[method-assign,assignment]
+
 # They show refresh tokens that somebody may still log in with.
 for _name in ("OutstandingToken", "BlacklistedToken"):
     admin.site.unregister(apps.get_model("token_blacklist", _name))
+
+
+admin.site.unregister(Group)
+
+
+@admin.register(Group)
+class GroupAdmin(ToldAdmin, DjangoGroupAdmin):
+    """Whose jobs are accounted together, and rights that its members have."""
 
 
 @admin.register(ApiToken)
@@ -74,7 +105,7 @@ class ChangedUserForm(StandingForm, UserChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin):
+class UserAdmin(ToldAdmin, DjangoUserAdmin):
     form = ChangedUserForm
     add_form = NewUserForm
     ordering = ("email",)
@@ -128,6 +159,7 @@ class UserAdmin(DjangoUserAdmin):
             return False
         return super().has_change_permission(request, obj)
 
+    @transaction.atomic
     def user_change_password(
         self,
         request: HttpRequest,
@@ -159,13 +191,6 @@ class UserAdmin(DjangoUserAdmin):
         own = () if request.user.is_superuser else rights
         return (*super().get_readonly_fields(request, obj), *own)
 
-    def save_model(
-        self, request: HttpRequest, obj: Model, form: Any, change: bool
-    ) -> None:
-        super().save_model(request, obj, form, change)
-        action = "user.changed" if change else "user.added"
-        audit.record(action, target=obj, by=request.user, fields=form.changed_data)
-
     @admin.display(boolean=True, description="may log in")
     def may_log_in(self, user: User) -> bool:
         return user.is_active
@@ -182,7 +207,16 @@ class UserAdmin(DjangoUserAdmin):
         word = field.removesuffix("_at")
         allowed = [u for u in users if self.has_change_permission(request, u)]
         for user in allowed:
-            setattr(user, field, timezone.now())
-            user.save(update_fields=[field])
-            audit.record(f"user.{word}", target=user, by=request.user)
+            before = {field: getattr(user, field)}
+            after = {field: timezone.now()}
+            setattr(user, field, after[field])
+            with transaction.atomic():
+                user.save(update_fields=[field])
+                audit.change(
+                    f"user.{word}",
+                    target=user,
+                    by=request.user,
+                    before=before,
+                    after=after,
+                )
         self.message_user(request, f"{len(allowed)} accounts {word}.")

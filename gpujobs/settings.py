@@ -76,19 +76,19 @@ PROXY_HEADER = env("GPUJOBS_PROXY_HEADER", default="")
 # --- Django --------------------------------------------------------------------------
 
 INSTALLED_APPS = [
-    *("django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes"),
-    *("django.contrib.sessions", "django.contrib.messages", "django.contrib.humanize"),
-    "whitenoise.runserver_nostatic",
-    "django.contrib.staticfiles",
+    *("django.contrib.admin", "django.contrib.contenttypes", "django.contrib.sessions"),
+    *("django.contrib.messages", "django.contrib.humanize"),
+    *("whitenoise.runserver_nostatic", "django.contrib.staticfiles"),
     "rest_framework",
     "rest_framework_simplejwt.token_blacklist",
     "knox",
     "corsheaders",
     "django_filters",
-    "drf_spectacular",
-    "drf_spectacular_sidecar",
+    *("drf_spectacular", "drf_spectacular_sidecar"),
     "django_q",
     "jobs",
+    # After ours, whose commands of the same name leave an audit record.
+    "django.contrib.auth",
     "scheduler",
 ]
 MIDDLEWARE = [

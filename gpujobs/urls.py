@@ -1,14 +1,13 @@
 from csp.constants import SELF, UNSAFE_INLINE
 from csp.decorators import csp_update
 from django.contrib import admin
-from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 import scheduler.urls
 from jobs.urls import api_urlpatterns
-from jobs.views import LoginView
+from jobs.views import LoginView, LogoutView
 from scheduler.api import HealthView
 
 # Swagger sets styles from its script; nowhere else is that allowed.

@@ -1,12 +1,15 @@
 """The audit trail, and the one door through which append-only rows may leave."""
 
-from collections.abc import Iterable, Iterator
+import os
+import pwd
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from jobs.models import AuditRecord
@@ -33,6 +36,52 @@ def record_each(
             address=address.get(),
         )
         for target in targets
+    )
+
+
+def change(
+    action: str,
+    *,
+    target: object,
+    by: object,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+) -> None:
+    """Record what a field was and is, of those that differ."""
+    names = [
+        name for name in {**before, **after} if before.get(name) != after.get(name)
+    ]
+    record(
+        action,
+        target=target,
+        by=by,
+        before={name: _plain(before[name]) for name in names if name in before},
+        after={name: _plain(after[name]) for name in names if name in after},
+    )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can hold it, the same on both databases."""
+    if value is None or isinstance(value, (bool, int, str, dict)):
+        return value
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, (list, tuple, set, QuerySet)):
+        return sorted(str(each) for each in value)
+    return str(value)
+
+
+def console() -> str:
+    """Who acts by a command: an account of this machine, and who became it by sudo."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # of a container, perhaps
+        name = f"uid {os.getuid()}"
+    before = os.environ.get("SUDO_USER", "")
+    return (
+        f"{name} for {before} on the console"[:254]
+        if before
+        else f"{name} on the console"
     )
 
 

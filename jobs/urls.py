@@ -1,4 +1,3 @@
-from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path, re_path
 
 from jobs import views
@@ -90,5 +89,5 @@ def page_routes(submit: type[views.SubmitView]) -> list[URLPattern]:
         path("jobs/<uuid:pk>/delete/", views.job_delete, name="job-delete"),
         path("submit/", submit.as_view(), name="job-submit"),
         path("login/", views.LoginView.as_view(), name="login"),
-        path("logout/", LogoutView.as_view(), name="logout"),
+        path("logout/", views.LogoutView.as_view(), name="logout"),
     ]

@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.views import LoginView as DjangoLoginView
+from django.contrib.auth.views import LogoutView as DjangoLogoutView
 from django.core.exceptions import (
     NON_FIELD_ERRORS,
     PermissionDenied,
@@ -265,3 +266,11 @@ class LoginView(DjangoLoginView):
             tried = str(form.data.get("username", ""))[:254]
             audit.record("user.login_failed", target=tried, by="anonymous")
         return super().form_invalid(form)
+
+
+class LogoutView(DjangoLogoutView):
+    @transaction.atomic
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.user.is_authenticated:
+            audit.record("user.logged_out", target=request.user, by=request.user)
+        return super().post(request, *args, **kwargs)

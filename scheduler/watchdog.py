@@ -23,6 +23,7 @@ from scheduler.nodewatch import NodeWatch
 from scheduler.periods import Periods
 from scheduler.queue import beat, forget_dead, oldest_unclaimed, prune
 from scheduler.reservation import lose_node, safety_net
+from scheduler.sealer import sealing
 
 logger = logging.getLogger(__name__)
 
@@ -81,12 +82,13 @@ class Watchdog:
 
     def run(self) -> None:
         """One cluster after another, until told to stop."""
-        while not self.is_stopping:
-            self._try_database(forget_dead, settings.NODE_NAME)
-            began = monotonic()
-            self._watch_one()
-            if not self.is_stopping and monotonic() - began < PAUSE_S:
-                sleep(PAUSE_S)
+        with sealing():
+            while not self.is_stopping:
+                self._try_database(forget_dead, settings.NODE_NAME)
+                began = monotonic()
+                self._watch_one()
+                if not self.is_stopping and monotonic() - began < PAUSE_S:
+                    sleep(PAUSE_S)
 
     def _watch_one(self) -> None:
         """From the start of a cluster to its end, whoever ends it."""

@@ -11,9 +11,11 @@ from jobs.models import (
     Artifact,
     Attempt,
     AuditRecord,
+    AuditSeal,
     Job,
     JobDependency,
     JobEvent,
+    UnsealedRecord,
     UsageRecord,
     User,
 )
@@ -184,6 +186,18 @@ class AuditRecordAdmin(HistoryAdmin):
     search_fields = ("actor", "target", "address")
     date_hierarchy = "at"
     ordering = ("-id",)
+
+
+@admin.register(AuditSeal)
+class AuditSealAdmin(HistoryAdmin):
+    list_display = ("number", "record_id", "sealed_at", "is_anchored", "hash")
+    search_fields = ("number", "record_id", "hash__startswith")
+    ordering = ("-number",)
+
+
+@admin.register(UnsealedRecord)
+class UnsealedRecordAdmin(HistoryAdmin):
+    list_display = ("record_id",)
 
 
 @admin.register(UsageRecord)

@@ -1,16 +1,14 @@
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
-from jobs import audit
-from jobs.admin.base import LooksOnly
+from jobs.admin.base import LooksOnly, ToldAdmin
 from jobs.models import SitePolicy
 
 
 @admin.register(SitePolicy)
-class SitePolicyAdmin(admin.ModelAdmin):
+class SitePolicyAdmin(ToldAdmin):
     """Every operator may read it; a superuser writes it, below the hosts' own files."""
 
     list_display = ("__str__", "text")
@@ -25,11 +23,3 @@ class SitePolicyAdmin(admin.ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
-
-    def save_model(
-        self, request: HttpRequest, obj: SitePolicy, form: forms.ModelForm, change: bool
-    ) -> None:
-        before = str(form.initial.get("text", ""))
-        super().save_model(request, obj, form, change)
-        told = {"before": before, "after": obj.text}
-        audit.record("site_policy.changed", target=obj, by=request.user, **told)

@@ -7,13 +7,14 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 
 from jobs import accounts, audit
-from jobs.admin.base import HistoryAdmin
+from jobs.admin.base import HistoryAdmin, ToldAdmin
 from jobs.models import ApiToken, Secret, User
 
 
@@ -27,21 +28,29 @@ def log_in(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
 
 admin.site.login = log_in  # type: ignore[method-assign]
 
-_change_password = admin.site.password_change
+_end_session, _change_password = admin.site.logout, admin.site.password_change
 
 
 def change_own_password(
     request: HttpRequest, extra_context: dict[str, Any] | None = None
 ) -> HttpResponse:
-    answer = _change_password(request, extra_context)
-    if request.method == "POST" and answer.status_code == 302:
-        assert isinstance(request.user, User)
-        audit.record("user.password_changed", target=request.user, by=request.user)
-        accounts.revoke_tokens(request.user, by=request.user)
+    with transaction.atomic():
+        answer = _change_password(request, extra_context)
+        if request.method == "POST" and answer.status_code == 302:
+            assert isinstance(request.user, User)
+            audit.record("user.password_changed", target=request.user, by=request.user)
+            accounts.revoke_tokens(request.user, by=request.user)
     return answer
 
 
-admin.site.password_change = change_own_password  # type: ignore[method-assign, assignment]
+def _logout(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    if request.method == "POST" and request.user.is_authenticated:
+        audit.record("user.logged_out", target=request.user, by=request.user)
+    return _end_session(request, extra_context)
+
+
+admin.site.logout = _logout  # type: ignore[method-assign,assignment]
+admin.site.password_change = change_own_password  # type: ignore[method-assign,assignment]
 
 # They show refresh tokens that somebody may still log in with.
 for _name in ("OutstandingToken", "BlacklistedToken"):
@@ -113,7 +122,7 @@ class ChangedUserForm(StandingForm, UserChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin):
+class UserAdmin(ToldAdmin, DjangoUserAdmin):
     form = ChangedUserForm
     add_form = NewUserForm
     ordering = ("email",)
@@ -167,6 +176,7 @@ class UserAdmin(DjangoUserAdmin):
             return False
         return super().has_change_permission(request, obj)
 
+    @transaction.atomic
     def user_change_password(
         self,
         request: HttpRequest,
@@ -203,8 +213,6 @@ class UserAdmin(DjangoUserAdmin):
         self, request: HttpRequest, obj: Model, form: Any, change: bool
     ) -> None:
         super().save_model(request, obj, form, change)
-        action = "user.changed" if change else "user.added"
-        audit.record(action, target=obj, by=request.user, fields=form.changed_data)
         assert isinstance(obj, User)
         if obj.suspended_at and "is_suspended" in form.changed_data:
             accounts.log_out_everywhere(obj, by=request.user)
@@ -225,9 +233,18 @@ class UserAdmin(DjangoUserAdmin):
         word = field.removesuffix("_at")
         allowed = [u for u in users if self.has_change_permission(request, u)]
         for user in allowed:
-            setattr(user, field, timezone.now())
-            user.save(update_fields=[field])
-            audit.record(f"user.{word}", target=user, by=request.user)
-            if user.suspended_at:
-                accounts.log_out_everywhere(user, by=request.user)
+            before = {field: getattr(user, field)}
+            after = {field: timezone.now()}
+            setattr(user, field, after[field])
+            with transaction.atomic():
+                user.save(update_fields=[field])
+                audit.change(
+                    f"user.{word}",
+                    target=user,
+                    by=request.user,
+                    before=before,
+                    after=after,
+                )
+                if user.suspended_at:
+                    accounts.log_out_everywhere(user, by=request.user)
         self.message_user(request, f"{len(allowed)} accounts {word}.")

@@ -166,7 +166,9 @@ class RefreshView(OpenView):
     def post(self, request: Request) -> Response:
         """A refresh token works once; its answer holds the next."""
         with transaction.atomic():
-            return Response(_pair(_spend(request)))
+            user = _spend(request)
+            audit.record("user.refreshed", target=user, by=user)
+            return Response(_pair(user))
 
 
 class LogoutView(OpenView):

@@ -3,7 +3,7 @@ from jobs.models.dependency import JobDependency
 from jobs.models.event import JobEvent
 from jobs.models.job import Job
 from jobs.models.quota import Quota
-from jobs.models.record import AuditRecord, UsageRecord
+from jobs.models.record import AuditRecord, AuditSeal, UnsealedRecord, UsageRecord
 from jobs.models.secret import Secret
 from jobs.models.sitepolicy import SitePolicy
 from jobs.models.token import ApiToken, Scope
@@ -14,6 +14,7 @@ __all__ = [
     "Artifact",
     "Attempt",
     "AuditRecord",
+    "AuditSeal",
     "Job",
     "JobDependency",
     "JobEvent",
@@ -21,6 +22,7 @@ __all__ = [
     "Scope",
     "Secret",
     "SitePolicy",
+    "UnsealedRecord",
     "UsageRecord",
     "User",
 ]

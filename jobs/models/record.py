@@ -24,6 +24,41 @@ class AuditRecord(models.Model):
         return f"{self.actor} {self.action} {self.target}"
 
 
+class UnsealedRecord(models.Model):
+    """Names an audit record that waits for its seal. A trigger writes it in the
+    transaction of the record, so that one which commits late is never overlooked."""
+
+    record_id = models.BigIntegerField(primary_key=True)
+
+    class Meta:
+        ordering = ["record_id"]
+
+    def __str__(self) -> str:
+        return f"record {self.record_id}"
+
+
+class AuditSeal(models.Model):
+    """One link of the chain over the audit records, in the order of its own numbers.
+
+    `hash` covers the record, the rest of this row and the hash before (jobs.sealing).
+    Anchored is the last of each sealing: it is told to the file outside the database.
+    """
+
+    number = models.BigIntegerField(primary_key=True)
+    # No foreign key: whoever deletes the record must not take its seal along.
+    record_id = models.BigIntegerField(unique=True)
+    previous = models.CharField(max_length=64)
+    hash = models.CharField(max_length=64)
+    sealed_at = models.DateTimeField()
+    is_anchored = models.BooleanField()
+
+    class Meta:
+        ordering = ["number"]
+
+    def __str__(self) -> str:
+        return f"seal {self.number} of record {self.record_id}"
+
+
 class UsageRecord(models.Model):
     """What an attempt used; outlives its job, so keys are text."""
 

@@ -40,3 +40,8 @@ def size_of(text: str) -> int:
 def shown(value: Any) -> str:
     """A hostile value, fit to stand in a sentence."""
     return repr(value if len(str(value)) <= 80 else f"{str(value)[:80]}...")
+
+
+def one_line(text: str) -> str:
+    """Fit for a terminal: what would move its cursor is written out."""
+    return NOT_ONE_LINE.sub(lambda found: ascii(found[0])[1:-1], text)

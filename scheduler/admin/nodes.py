@@ -143,5 +143,6 @@ class NodeAdmin(ServiceAdmin):
     ) -> None:
         changed = list(nodes)
         for node in changed:
-            self.apply(request, node, changes)
+            before = {name: getattr(node, name) for name in changes}
+            self.apply(request, node, changes, before)
         self.message_user(request, f"{len(changed)} changed.")

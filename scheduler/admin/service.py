@@ -3,7 +3,6 @@
 The supervisor writes the same rows. What was changed here is saved, and no more.
 """
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
@@ -85,9 +84,15 @@ class ServiceAdmin(HistoryAdmin):
     ) -> None:
         changes = form.changes()
         if changes:
-            self.apply(request, obj, changes)
+            self.apply(request, obj, changes, form.before)
 
-    def apply(self, request: HttpRequest, obj: Any, changes: dict[str, Any]) -> None:
+    def apply(
+        self,
+        request: HttpRequest,
+        obj: Any,
+        changes: dict[str, Any],
+        before: dict[str, Any],
+    ) -> None:
         """Save these fields of a row, with who did it and the record of it. The wake
         comes after the commit: a pass that does not see the change yet must not
         answer it."""
@@ -98,10 +103,11 @@ class ServiceAdmin(HistoryAdmin):
         with transaction.atomic():
             self.model._default_manager.filter(pk=obj.pk).update(**changes, **by)
             target = getattr(obj, self.named_by)
-            told = {name: _plain(value) for name, value in changes.items()}
-            audit.record(self.changed, target=target, by=request.user, **told)
+            audit.change(
+                self.changed,
+                target=target,
+                by=request.user,
+                before={name: before[name] for name in changes},
+                after=changes,
+            )
             transaction.on_commit(reservation.wake, robust=True)
-
-
-def _plain(value: Any) -> Any:
-    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value

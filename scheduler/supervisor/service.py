@@ -24,11 +24,16 @@ def bring_back(node: Node) -> bool:
 def _bring_back(rows: Any, state: str, action: str, name: str) -> bool:
     over = rows.filter(state__in=OUT_OF_SERVICE, state_until__lte=timezone.now())
     changed = False
-    for pk, target, until in over.values_list("pk", name, "state_until"):
+    for pk, target, *was in over.values_list("pk", name, "state", *BACK):
         with transaction.atomic():
             # Unless an operator has just given it another time.
             if over.filter(pk=pk).update(state=state, **BACK):
-                told = {"state": state, "was_until": until.isoformat()}
-                audit.record(action, target=target, by=BY, **told)
+                audit.change(
+                    action,
+                    target=target,
+                    by=BY,
+                    before=dict(zip(("state", *BACK), was, strict=True)),
+                    after={"state": state, **BACK},
+                )
                 changed = True
     return changed

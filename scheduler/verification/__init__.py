@@ -18,6 +18,7 @@ from scheduler.runner.base import Runner
 from scheduler.verification.guards import expected_guards, found_guards
 from scheduler.verification.host import look_at_host
 from scheduler.verification.rows import gpus, jobs, one_snapshot
+from scheduler.verification.trail import look_at_trail
 
 __all__ = ["is_node", "look"]
 
@@ -41,8 +42,10 @@ def look(
         settled = [f for job in jobs(since) for f in check_job(job)]
         settled += [f for gpu, held in gpus(since) for f in check_gpu(gpu, held)]
         settled += check_guards(expected_guards(), found_guards())
+    changed, unsealed = look_at_trail(since)
+    settled += changed
     if runner is None or inventory is None:
-        return Look(at=now, settled=tuple(settled))
+        return Look(at=now, settled=tuple(settled), passing=tuple(unsealed))
     facts, unseen = look_at_host(runner, inventory, since)
-    passing = (*unseen, *check_host(facts))
+    passing = (*unsealed, *unseen, *check_host(facts))
     return Look(at=now, settled=tuple(settled), passing=passing)

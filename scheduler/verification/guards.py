@@ -5,7 +5,22 @@ from collections import defaultdict
 from django.apps import apps
 from django.db import connection
 
-_APPEND_ONLY = {"jobs_jobevent": "jobevent", "jobs_auditrecord": "auditrecord"}
+_APPEND_ONLY = {
+    "jobs_jobevent": "jobevent",
+    "jobs_auditrecord": "auditrecord",
+    "jobs_auditseal": "auditseal",
+}
+# Beside these: what is inserted waits for its seal, and a seal goes on from another.
+_INSERTS = {
+    "sqlite": {
+        "jobs_auditrecord": {"guard_auditrecord_waits"},
+        "jobs_auditseal": {"guard_auditseal_link"},
+    },
+    "postgresql": {
+        "jobs_auditrecord": {"guard_waits"},
+        "jobs_auditseal": {"guard_link"},
+    },
+}
 # As the migrations make them; a test compares both with a database.
 TRIGGERS: dict[str, dict[str, set[str]]] = {
     "sqlite": {
@@ -18,6 +33,7 @@ TRIGGERS: dict[str, dict[str, set[str]]] = {
         },
         **{
             table: {f"guard_{name}_{verb}" for verb in ("update", "delete", "replace")}
+            | _INSERTS["sqlite"].get(table, set())
             for table, name in _APPEND_ONLY.items()
         },
     },
@@ -25,7 +41,11 @@ TRIGGERS: dict[str, dict[str, set[str]]] = {
         "jobs_job": {"guard_row"},
         "jobs_attempt": {"guard_row", "guard_holds"},
         "scheduler_allocation": {"guard_open", "guard_update", "guard_delete"},
-        **{table: {"guard_row", "guard_truncate"} for table in _APPEND_ONLY},
+        **{
+            table: {"guard_row", "guard_truncate"}
+            | _INSERTS["postgresql"].get(table, set())
+            for table in _APPEND_ONLY
+        },
     },
 }
 _FOUND = {

@@ -20,6 +20,7 @@ from jobs.models import (
     SitePolicy,
     User,
 )
+from jobs.sealing import seal
 from jobs.spec import Parent
 from jobs.status import Condition, Reason, Status
 from tests.factories import PASSWORD, make_artifact, make_job, make_user
@@ -50,6 +51,7 @@ def make_history(owner: User) -> Job:
     make_artifact(job.attempts.get())
     Secret.objects.create(owner=owner, name="HF_TOKEN", sealed="sealed text")
     make_job(owner, status=Status.FAILED, reason=Reason.CUDA_OOM)
+    seal()
     make_job(owner, depends_on=[Parent(job.pk, Condition.AFTER_ANY)])
     return job
 
@@ -271,13 +273,10 @@ def test_a_quota_is_added_changed_and_deleted_and_told(root: Client, bob: User) 
     ]
     assert {record.target for record in told} == {bob.email}
     assert {record.actor for record in told} == {"root@example.org"}
-    assert told[0].details == {
-        "user": bob.email,
-        "running_jobs": 4,
-        "gpus": 2,
-        "shares": 3,
-    }
-    assert told[1].details == {"gpus": 8}
+    given = {"user": bob.email, "running_jobs": 4, "gpus": 2, "shares": 3}
+    assert told[0].details == {"before": {}, "after": given}
+    assert told[1].details == {"before": {"gpus": 2}, "after": {"gpus": 8}}
+    assert told[2].details["before"]["gpus"] == 8
 
 
 def test_each_of_many_deleted_quotas_is_told(root: Client) -> None:
@@ -377,7 +376,9 @@ def test_an_account_is_suspended_and_let_in_again(root: Client, alice: User) -> 
     assert change(root, alice, is_approved="on") == 302
     assert User.objects.get(pk=alice.pk).is_active
     records = AuditRecord.objects.filter(action="user.changed")
-    assert [record.details["fields"] for record in records] == [["is_suspended"]] * 2
+    was = [{"is_suspended": False}, {"is_suspended": True}]
+    assert [record.details["before"] for record in records] == was
+    assert [record.details["after"] for record in records] == was[::-1]
 
 
 @pytest.mark.parametrize(

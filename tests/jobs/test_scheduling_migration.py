@@ -8,6 +8,7 @@ from django.db import IntegrityError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from jobs.models import Job, JobEvent
+from jobs.sealing import Check, seal
 from tests.factories import IMAGE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,6 +53,15 @@ def test_rows_from_before_are_kept_with_what_they_had(before: Any) -> None:
     assert (job.group, job.node_labels, job.array) == ("", {}, "")
     assert (job.begin_at, job.held_at, job.array_id) == (None, None, None)
     assert JobEvent.objects.get().job == job
+
+
+def test_audit_records_from_before_are_sealed(before: Any) -> None:
+    old = before.get_model("jobs", "AuditRecord")
+    for number in range(3):
+        old.objects.create(actor="alice", action="job.queued", target=number)
+    migrate(latest())
+    assert seal() == 3
+    assert list(Check().flaws()) == []
 
 
 def test_the_guards_are_there_afterwards(before: Any) -> None:

@@ -100,7 +100,10 @@ class TestGpu:
         assert (gpu.total_mb, gpu.uuid, gpu.used_mb) == (24576, uuid, 77)
         (record,) = records("gpu.changed")
         assert (record.actor, record.target) == (olga.email, uuid)
-        assert record.details == {"headroom_mb": 512, **OUT}
+        assert record.details == {
+            "before": {"headroom_mb": 0, "state": "enabled", "state_reason": ""},
+            "after": {"headroom_mb": 512, **OUT},
+        }
         assert wakes() == before + 1
 
     def test_until_is_read_and_shown_in_the_operators_time_zone(
@@ -111,7 +114,7 @@ class TestGpu:
         assert not send(client, gpu, **OUT, **until)
         assert gpu.state_until == NOON
         (record,) = records("gpu.changed")
-        assert record.details["state_until"] == "2030-07-01T12:00:00+00:00"
+        assert record.details["after"]["state_until"] == "2030-07-01T12:00:00+00:00"
         shown = client.get(address(GPU, "change", gpu.pk)).content.decode()
         assert "14:00:00" in shown
         assert "Europe/Berlin" in shown
@@ -140,7 +143,7 @@ class TestGpu:
         shown = {"state_until_0": "2030-07-01", "state_until_1": "12:00:00"}
         assert not send(client, gpu, headroom_mb="512", **OUT, **shown)
         assert (gpu.state_by, gpu.state_until) == ("supervisor on gauss", until)
-        assert records("gpu.changed")[0].details == {"headroom_mb": 512}
+        assert records("gpu.changed")[0].details["after"] == {"headroom_mb": 512}
 
     def test_a_time_that_has_passed_meanwhile_does_not_keep_others_from_a_change(
         self, client: Client, gpu: GPU
@@ -179,7 +182,7 @@ class TestNode:
         # Up again with its supervisor's next heartbeat.
         assert (node.state, node.state_reason) == (NodeState.JOINING, "")
         assert node.state_by == ""
-        told = [record.details["state"] for record in records("node.changed")]
+        told = [record.details["after"]["state"] for record in records("node.changed")]
         assert told == [state, "joining"]
         assert wakes() == before + 2
 
@@ -211,7 +214,7 @@ class TestNode:
         assert not send(client, gpu.node, labels=lines)
         labels = {"zone": "rack-2/left", "gpu": "a100"}
         assert gpu.node.labels == labels
-        assert records("node.changed")[0].details == {"labels": labels}
+        assert records("node.changed")[0].details["after"] == {"labels": labels}
         assert wakes() == before + 1
         shown = client.get(address(Node, "change", gpu.node_id)).content.decode()
         assert "gpu=a100\nzone=rack-2/left</textarea>" in shown
@@ -286,7 +289,10 @@ class TestActions:
         assert self.act(client, node, "undrain") == "joining"
         assert (node.state_reason, node.state_by) == ("", "")
         told = records("node.changed")
-        assert [record.details["state"] for record in told] == ["draining", "joining"]
+        assert [record.details["after"]["state"] for record in told] == [
+            "draining",
+            "joining",
+        ]
         assert {record.target for record in told} == {"gauss"}
         assert wakes() == before + 2
 

@@ -164,7 +164,7 @@ class TestOutOfServiceForATime:
         assert PassLease.objects.get().wakes == before + 1
         record = AuditRecord.objects.get(action="node.changed")
         assert (record.target, record.actor) == ("gauss", "supervisor on gauss")
-        assert record.details["state"] == "joining"
+        assert record.details["after"]["state"] == "joining"
 
     @pytest.mark.parametrize("state", [GpuState.DRAINING, GpuState.QUARANTINED])
     def test_so_does_a_gpu(self, supervisor: Supervisor, state: str) -> None:
@@ -175,7 +175,10 @@ class TestOutOfServiceForATime:
         assert (gpu.state, gpu.state_reason, gpu.state_by) == ("enabled", "", "")
         assert GPU.objects.filter(state=state).count() == 3
         record = AuditRecord.objects.get(action="gpu.changed")
-        assert (record.target, record.details["state"]) == (gpu.uuid, "enabled")
+        assert (record.target, record.details["after"]["state"]) == (
+            gpu.uuid,
+            "enabled",
+        )
 
     def test_another_nodes_are_its_own_supervisors_to_bring_back(
         self, supervisor: Supervisor

@@ -47,6 +47,7 @@ def environment(data: Path, machine: Machine) -> dict[str, str]:
         "GPUJOBS_SECRET_KEY": key.read_text(),
         "GPUJOBS_DATA_ROOT": str(data),
         "GPUJOBS_RUN_ROOT": str(run_root(data, machine)),
+        "GPUJOBS_POLICY": str(data / "policy.toml"),
         "GPUJOBS_RUNNER": machine.runner,
         "GPUJOBS_INVENTORY": machine.inventory,
         "GPUJOBS_DOCKER_URL": machine.docker_url,

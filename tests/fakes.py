@@ -6,6 +6,7 @@ tests/contracts holds it to the same cases as the real ones.
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from jobs.status import Reason
 from scheduler.runner.base import (
@@ -100,6 +101,9 @@ class FakeRunner:
             finished_at=datetime.now(UTC),
             **fields,
         )
+
+    def sees(self, path: Path) -> bool:
+        return True
 
     def rights(self, name: str, mounts: Iterable[Mount]) -> Rights | None:
         self._fail("rights", self.faults)

@@ -92,6 +92,13 @@ class StableOrdering(django_filters.OrderingFilter):
         return ordered.order_by(*ordered.query.order_by, "id") if value else ordered
 
 
+class TimeFilter(django_filters.IsoDateTimeFilter):
+    """In UTC: PostgreSQL knows no zone of a day's hours away, though ISO 8601 does."""
+
+    def filter(self, qs: QuerySet[Any], value: datetime | None) -> QuerySet[Any]:
+        return super().filter(qs, value and value.astimezone(UTC))
+
+
 class JobFilter(django_filters.FilterSet):
     # SQLite refuses patterns of 50,000 bytes: what is searched for has a bound.
     name = django_filters.CharFilter(lookup_expr="icontains", max_length=100)
@@ -102,10 +109,10 @@ class JobFilter(django_filters.FilterSet):
     group = django_filters.CharFilter(max_length=150)
     visibility = django_filters.ChoiceFilter(choices=choices(Visibility))
     array_id = django_filters.UUIDFilter()
-    created_after = django_filters.IsoDateTimeFilter(
+    created_after = TimeFilter(
         field_name="created_at", lookup_expr="gte", validators=SANE_TIMES
     )
-    created_before = django_filters.IsoDateTimeFilter(
+    created_before = TimeFilter(
         field_name="created_at", lookup_expr="lt", validators=SANE_TIMES
     )
     ordering = StableOrdering(

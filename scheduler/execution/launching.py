@@ -3,6 +3,7 @@
 import errno
 import os
 from dataclasses import replace
+from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
@@ -34,6 +35,7 @@ from scheduler.reservation import end_held, wake
 from scheduler.runner.base import (
     ContainerState,
     LaunchSpec,
+    Mount,
     Observation,
     RunnerFault,
     boot_id,
@@ -147,6 +149,7 @@ def _launch(attempt: Attempt) -> Observation:
         raise NotAllowed(refused)
     given = take_secrets(attempt)
     mounts = stage(attempt, policy)
+    _refuse_unseen(mounts)
     spec = replace(
         spec,
         # What is ours stays ours, whatever a secret is called.
@@ -164,6 +167,17 @@ def _launch(attempt: Attempt) -> Observation:
         raise RunnerFault(reason, f"Its folders can not be made: {error}") from error
     failpoint("launch.prepared")
     return node_runner().launch(spec)
+
+
+def _refuse_unseen(mounts: tuple[Mount, ...]) -> None:
+    """A job that found an empty folder for its data might end well with it."""
+    for mount in mounts:
+        if not node_runner().sees(Path(mount.source)):
+            text = (
+                "Docker does not see what manage.py cluster mounts: run it in the "
+                "host's mount namespace (no PrivateMounts, PrivateTmp, ProtectSystem)."
+            )
+            raise RunnerFault(Reason.DAEMON_FAULT, text)
 
 
 def _after_fault(attempt: Attempt, fault: RunnerFault) -> None:

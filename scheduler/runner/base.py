@@ -135,6 +135,10 @@ class Runner(Protocol):
         """
         ...
 
+    def sees(self, path: Path) -> bool:
+        """Whether the runner finds there what this process does, mounts included."""
+        ...
+
     def launch(self, spec: LaunchSpec) -> Observation:
         """Create and start, or return what already has the name.
 

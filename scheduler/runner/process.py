@@ -122,6 +122,9 @@ class ProcessRunner:
     def _one(self, name: str) -> Observation:
         return self.observe(name)[0]
 
+    def sees(self, path: Path) -> bool:
+        return True
+
     def rights(self, name: str, mounts: Iterable[Mount]) -> Rights | None:
         return None
 

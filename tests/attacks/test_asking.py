@@ -135,7 +135,6 @@ IMAGES: list[Attack] = [
             *("x@sha256:12", "x:", "x:y:z", "-x", "x\n", "é", "a/../b", ":tag"),
         )
     ),
-    ("T13", {"image": "x" * 1000}, "max_length", "a thousand characters"),
     *(
         ("T13", {"image": image}, "image_not_allowed", f"a pull from {image}")
         for image in (
@@ -157,6 +156,7 @@ COMMANDS: list[Attack] = [
 BOTH = [*ENVIRONMENT, *MOUNTS, *IMAGES, *COMMANDS]
 # What neither a row nor JSON of ours can hold: only the API meets it.
 ASKED_ONLY: list[Attack] = [
+    ("T13", {"image": "x" * 1000}, "max_length", "a thousand characters"),
     *(
         ("T12", {name: value}, "unknown_field", f"the field {name}")
         for name, value in {

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import tempfile
 import threading
 import uuid
@@ -29,10 +30,18 @@ class Product(Stack):
         folder.mkdir()
         self._boot = folder / "boot_id"
         self.new_boot()
-        over = f'mount --bind "$0" {BOOT_ID} && exec "$@"'
-        unshare = ("unshare", "-m", "--propagation", "private", "sh", "-c", over)
+        # What is mounted below the folder the daemon sees too, and nothing else.
+        subprocess.run(["mount", "--bind", folder, folder], check=True)
+        subprocess.run(["mount", "--make-shared", folder], check=True)
+        over = 'mount --make-rprivate /proc && mount --bind "$0" %s && exec "$@"'
+        own = ("unshare", "-m", "--propagation", "unchanged", "sh", "-c")
+        unshare = (*own, over % BOOT_ID)
         self.prefix = (*unshare, str(self._boot))
         super().__init__(folder, env)
+
+    def destroy(self) -> None:
+        super().destroy()
+        subprocess.run(["umount", "-l", self.folder], check=True)
 
     def new_boot(self) -> None:
         # The file itself: what is mounted already would not follow a rename.

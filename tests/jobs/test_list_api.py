@@ -129,6 +129,14 @@ def test_the_order_can_be_asked_for(
     assert found[0] == first
 
 
+def test_a_time_of_a_zone_that_postgresql_does_not_know_is_taken(
+    api: Any, alice: User
+) -> None:
+    make_job(alice, name="a")
+    query = {"created_before": "2380-02-04T20:37:19+21:02"}
+    assert names(api(alice).get(JOBS, query)) == ["a"]
+
+
 def test_jobs_that_tie_are_on_one_page_each(api: Any, alice: User) -> None:
     for _ in range(7):
         make_job(alice)
@@ -175,6 +183,7 @@ def test_a_page_has_50_unless_told_otherwise(api: Any, alice: User) -> None:
         ("limit=%D9%A1", 400, "bad_limit"),
         ("limit=x", 400, "bad_limit"),
         ("limit=", 400, "bad_limit"),
+        ("created_before=2380-02-04T20:37:19%2B24:00", 400, "invalid"),
         ("array_id=", 400, "empty_parameter"),
         ("ordering=", 400, "empty_parameter"),
         ("page=", 400, "bad_page"),

@@ -28,12 +28,11 @@ from scheduler.runner.base import (
     RunnerFault,
     Stray,
 )
-from scheduler.runner.docker import below, logs
+from scheduler.runner.docker import below, logs, rights
 from scheduler.runner.docker.creation import creation
 from scheduler.runner.docker.faults import reason_of, told
 from scheduler.runner.docker.observing import hung_observation, observation
 from scheduler.runner.docker.pulling import fault_of, follow
-from scheduler.runner.docker.rights import rights
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +89,10 @@ class DockerRunner:
                 raise fault_of(told(error), error.status_code) from error
             return str(self._client.images.get(image).id)
 
+    def sees(self, path: Path) -> bool:
+        with _daemon():
+            return rights.seen_by_peer(self._url, path)
+
     def launch(self, spec: LaunchSpec) -> Observation:
         try:
             arguments = creation(spec, self._instance)
@@ -110,7 +113,7 @@ class DockerRunner:
                 pid = self._quick.containers.get(name).attrs["State"]["Pid"]
             except NotFound:
                 return None
-        return rights(pid, mounts) if pid else None
+        return rights.rights(pid, mounts) if pid else None
 
     def _found_or_fault(self, name: str, error: Exception) -> Observation:
         """After a create that failed: somebody was first, or it can not be made."""

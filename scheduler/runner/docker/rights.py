@@ -2,6 +2,8 @@
 
 import os
 import re
+import socket
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -54,3 +56,21 @@ def _is_meant(root: Path, mount: Mount) -> bool:
         raise
     except OSError:
         return False
+
+
+def seen_by_peer(url: str, path: Path) -> bool:
+    """Whether the daemon behind a socket (or who listens for it, as systemd does) finds
+    at `path` what we do. Of one that is not on this host nothing can be told."""
+    scheme, _, address = url.partition("://")
+    if scheme != "unix":
+        return True
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        size = struct.calcsize("3i")
+        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, _, _ = struct.unpack("3i", told)
+    try:
+        there = mounting.identity_in(Path(f"/proc/{pid}/root"), str(path))
+    except FileNotFoundError:
+        return False
+    return there == mounting.identity(path)

@@ -118,13 +118,15 @@ def seal_text(
     record: tuple[Any, ...],
 ) -> str:
     """What the hash of a seal covers: one line of JSON."""
-    pk, at, actor, action, target, address, details = record
+    pk, at, *texts, details = record
+    actor, action, target, address = map(_quoted, texts)
     return (
-        f'{{"number":{number},"previous":{_quoted(previous)},"sealed_at":{_quoted(sealed_at)},'
+        f'{{"number":{number},"previous":{_quoted(previous)},'
+        f'"sealed_at":{_quoted(sealed_at)},'
         f'"is_anchored":{"true" if is_anchored else "false"},'
-        f'"record":{{"id":{pk},"at":{_quoted(time_text(at))},"actor":{_quoted(actor)},'
-        f'"action":{_quoted(action)},"target":{_quoted(target)},'
-        f'"address":{_quoted(address)},"details":{_details(details)}}}}}'
+        f'"record":{{"id":{pk},"at":{_quoted(time_text(at))},"actor":{actor},'
+        f'"action":{action},"target":{target},"address":{address},'
+        f'"details":{_details(details)}}}}}'
     )
 
 

@@ -3,7 +3,7 @@
     python -m bench.audit                          on SQLite, in a folder of its own
     python -m tests.postgres python -m bench.audit on PostgreSQL
 
-200,000 records as jobs make them, beside the least there could be in the same run: to
+50,000 records as jobs make them, beside the least there could be in the same run: to
 read the rows, and to read them as Django's objects. "x" is the median of the ratios to
 reading the rows.
 """

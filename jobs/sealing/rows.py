@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import Any, cast
 
 from django.db import connection
 
@@ -35,7 +35,15 @@ _SEAL = {
         "s.number, s.record_id, s.previous, s.hash, s.sealed_at::text, s.is_anchored"
     ),
 }
-AT_ONCE = 5000
+# Else PostgreSQL's planner reads all records again for each page of seals.
+_JOINED = {
+    "sqlite": "jobs_auditrecord r ON r.id = s.record_id",
+    "postgresql": (
+        "LATERAL (SELECT * FROM jobs_auditrecord WHERE id = s.record_id OFFSET 0) r "
+        "ON true"
+    ),
+}
+AT_ONCE = 2000
 
 
 def unsealed(most: int) -> list[tuple[Any, ...]]:
@@ -73,18 +81,26 @@ def sealed(first: int, last: int) -> Iterator[tuple[Any, ...]]:
     Page by page, so that nothing is held while it takes long.
     """
     sql = (
-        "SELECT SEAL, RECORD "
-        "FROM jobs_auditseal s LEFT JOIN jobs_auditrecord r ON r.id = s.record_id "
-        "WHERE s.number >= %s AND s.number <= %s ORDER BY s.number LIMIT %s"
+        "SELECT SEAL, RECORD FROM jobs_auditseal s LEFT JOIN JOINED "
+        "WHERE s.number BETWEEN %s AND %s ORDER BY s.number"
     )
-    while page := _rows(sql, first, last, AT_ONCE):
-        yield from page
-        first = page[-1][0] + 1
+    start = _next(first)
+    while start is not None and start <= last:
+        yield from _rows(sql, start, min(start + AT_ONCE - 1, last))
+        start = _next(start + AT_ONCE)
+
+
+def _next(number: int) -> int | None:
+    """The first seal from there on: numbers may be missing, and must not be counted
+    through."""
+    sql = "SELECT min(number) FROM jobs_auditseal WHERE number >= %s"
+    ((found,),) = _rows(sql, number)
+    return cast(int | None, found)
 
 
 def _rows(sql: str, *parameters: int | str) -> list[tuple[Any, ...]]:
-    for word, columns in (("SEAL", _SEAL), ("RECORD", _RECORD)):
-        sql = sql.replace(word, columns[connection.vendor], 1)
+    for word, its in (("SEAL", _SEAL), ("RECORD", _RECORD), ("JOINED", _JOINED)):
+        sql = sql.replace(word, its[connection.vendor], 1)
     with _whatever_bytes(), connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())
@@ -118,13 +134,15 @@ def seal_text(
     record: tuple[Any, ...],
 ) -> str:
     """What the hash of a seal covers: one line of JSON."""
-    pk, at, actor, action, target, address, details = record
+    pk, at, *texts, details = record
+    actor, action, target, address = map(_quoted, texts)
     return (
-        f'{{"number":{number},"previous":{_quoted(previous)},"sealed_at":{_quoted(sealed_at)},'
+        f'{{"number":{number},"previous":{_quoted(previous)},'
+        f'"sealed_at":{_quoted(sealed_at)},'
         f'"is_anchored":{"true" if is_anchored else "false"},'
-        f'"record":{{"id":{pk},"at":{_quoted(time_text(at))},"actor":{_quoted(actor)},'
-        f'"action":{_quoted(action)},"target":{_quoted(target)},'
-        f'"address":{_quoted(address)},"details":{_details(details)}}}}}'
+        f'"record":{{"id":{pk},"at":{_quoted(time_text(at))},"actor":{actor},'
+        f'"action":{action},"target":{target},"address":{address},'
+        f'"details":{_details(details)}}}}}'
     )
 
 

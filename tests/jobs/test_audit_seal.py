@@ -2,7 +2,10 @@
 
 import fcntl
 import json
+import multiprocessing
 import os
+import random
+import signal
 import syslog
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -208,6 +211,28 @@ class TestDeath:
         anchor.path().unlink()
         seal()
         assert anchor.path().read_bytes() == whole
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sealers_that_are_killed_one_after_another_seal_each_record_once(
+    monkeypatch: Any,
+) -> None:
+    monkeypatch.setattr(sealer, "AT_ONCE", 1)
+    write(400)
+    chance, deaths = random.Random(7), 0
+    processes = multiprocessing.get_context("fork")
+    while UnsealedRecord.objects.exists():
+        connections.close_all()  # of a fork each has its own
+        child = processes.Process(target=seal)
+        child.start()
+        child.join(chance.uniform(0.02, 0.1))
+        child.kill()
+        child.join()
+        deaths += child.exitcode == -signal.SIGKILL
+    assert deaths > 3
+    seal()
+    assert AuditSeal.objects.count() == 400
+    assert flaws() == []
 
 
 class TestText:

@@ -56,11 +56,12 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
 
 
 def _refuse_empty(request: Request, filterset: django_filters.FilterSet) -> None:
-    """A text may be empty; an id, a time or an order would silently be none."""
+    """A text may be empty; what is one of some, or exact, would silently be none."""
     # The form of the browsable pages sends all its fields, filled in or not.
     if request.accepted_renderer.format == "api":
         return
     exact = (
+        django_filters.ChoiceFilter,
         django_filters.UUIDFilter,
         django_filters.IsoDateTimeFilter,
         django_filters.OrderingFilter,

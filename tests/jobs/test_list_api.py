@@ -185,6 +185,7 @@ def test_a_page_has_50_unless_told_otherwise(api: Any, alice: User) -> None:
         ("limit=", 400, "bad_limit"),
         ("created_before=2380-02-04T20:37:19%2B24:00", 400, "invalid"),
         ("array_id=", 400, "empty_parameter"),
+        ("visibility=", 400, "empty_parameter"),
         ("ordering=", 400, "empty_parameter"),
         ("page=", 400, "bad_page"),
         ("created_after=", 400, "empty_parameter"),

@@ -53,19 +53,12 @@ def job_routes(viewset: type[JobViewSet]) -> list[URLPattern]:
             viewset.as_view({"get": "logs"}, content_negotiation_class=AnyAccept),
             name="api-logs",
         ),
-        re_path(
-            rf"{one}/events/?$", viewset.as_view({"get": "events"}), name="api-events"
-        ),
-        re_path(
-            rf"{one}/attempts/?$",
-            viewset.as_view({"get": "attempts"}),
-            name="api-attempts",
-        ),
-        re_path(
-            rf"{one}/artifact/?$",
-            viewset.as_view({"get": "artifact"}),
-            name="api-artifact",
-        ),
+        *[
+            re_path(
+                rf"{one}/{part}/?$", viewset.as_view({"get": part}), name=f"api-{part}"
+            )
+            for part in ("events", "attempts", "passport", "artifact")
+        ],
         re_path(
             rf"{one}/artifact/download/?$",
             viewset.as_view(

@@ -195,7 +195,7 @@ OTHERS = {
     *("api-password", "api-tokens", "api-token", "api-secrets", "api-secret"),
 }
 READS = {
-    *("api-logs", "api-events", "api-attempts", "api-artifact"),
+    *("api-passport", "api-logs", "api-events", "api-attempts", "api-artifact"),
     *("api-artifact-download", "api-explain", "api-health", "api-gpus", "api-nodes"),
     *(
         "api-schema",

@@ -102,6 +102,7 @@ TABLE: dict[str, dict[str, Cells]] = {
     "api/v1/jobs/{pk}/logs": {"GET": READ},
     "api/v1/jobs/{pk}/events": {"GET": READ},
     "api/v1/jobs/{pk}/attempts": {"GET": READ},
+    "api/v1/jobs/{done}/passport": {"GET": READ},
     "api/v1/jobs/{done}/artifact": {"GET": READ},
     "api/v1/jobs/{done}/artifact/download": {"GET": READ},
     "api/v1/jobs/{pk}/explain": {"GET": READ},
@@ -149,7 +150,7 @@ def named(route: str) -> str:
     """As in the table: one spelling for regular expressions and for converters."""
     text = re.sub(r"\(\?P<(\w+)>[^)]*\)|<(?:\w+:)?(\w+)>", r"{\1\2}", route)
     text = text.replace("^", "").replace("/?$", "").replace("$", "")
-    if "artifact" in text:
+    if "artifact" in text or "passport" in text:
         return text.replace("{pk}", "{done}")
     return text.replace("tokens/{pk}", "tokens/{token}")
 

@@ -36,6 +36,7 @@ from jobs.api.submitting import JobSubmitSerializer
 from jobs.exceptions import OverQuota
 from jobs.failpoints import failpoint
 from jobs.models import Job
+from jobs.passport import passport
 from jobs.spec.placing import TERMS
 
 PAGE_PARAMETERS = {Pages.page_query_param, Pages.page_size_query_param}
@@ -178,6 +179,14 @@ class JobViewSet(JobActions):
     @extend_schema(filters=False, responses=AttemptSerializer(many=True))
     def attempts(self, request: Request, pk: str) -> Response:
         return self._page(self.get_object().attempts.all(), AttemptSerializer)
+
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    def passport(self, request: Request, pk: str) -> Response:
+        """What ran, for whom, where and how it ended, signed: for who must prove it."""
+        job = self.get_object()
+        if not job.is_terminal:
+            raise Conflict("A job has a passport once it has ended.", "not_ended")
+        return Response(passport(job))
 
     @extend_schema(responses=ResultSerializer)
     def artifact(self, request: Request, pk: str) -> Response:

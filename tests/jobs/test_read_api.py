@@ -46,6 +46,7 @@ PARTS = [
     ("get", "/logs"),
     ("get", "/events"),
     ("get", "/attempts"),
+    ("get", "/passport"),
     ("get", "/artifact"),
     ("get", "/artifact/download"),
 ]

@@ -69,6 +69,14 @@ def is_up(ada: Person, command: str, **fields: Any) -> str:
     return job_id
 
 
+def test_a_list_is_no_line_of_a_shell(ada: Person) -> None:
+    """T14."""
+    words = ["$(id)", "`id`", "; id", "&& id", "a\nb", "-n", "'\""]
+    job_id = ada.submit(image=IMAGE, command=["echo", *words], gpu_count=0)
+    ada.wait_for(job_id, "succeeded")
+    assert ada.log(job_id).decode() == " ".join(words) + "\n"
+
+
 def test_nothing_that_needs_a_right_is_done(ada: Person) -> None:
     tries = [f'({how}) >/dev/null 2>&1 && echo "{what}"' for what, how in TRIED.items()]
     assert said(ada, "; ".join([*tries, "echo over"])) == ["over"]

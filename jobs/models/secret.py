@@ -46,9 +46,7 @@ def refuse_missing(owner: Any, names: Iterable[str]) -> None:
     """Raise ValidationError if the person has no secret of one of these names."""
     wanted = set(names)
     if lacking := sorted(wanted - Secret.objects.of(owner, wanted).keys()):
-        text = (
-            f"You have no secret {lacking[0]}. Set it first: PUT /secrets/{lacking[0]}."
-        )
+        text = f"You have no secret {lacking[0]}. Set it first: PUT /api/v1/secrets/{lacking[0]}."
         raise ValidationError(text, "no_such_secret")
 
 

@@ -1,4 +1,4 @@
-"""T08, T28, T29: what a job may and sees on a real daemon, as the kernel tells it."""
+"""T08, T27, T46: what a job sees, fills and says on a real daemon."""
 
 import subprocess
 import sys

@@ -74,7 +74,7 @@ def _settle(attempt: Attempt, found: Observation) -> None:
     if found.state is not ContainerState.CREATED:
         if found.state is ContainerState.RUNNING:
             check_rights(attempt, found)
-            failpoint("launch.checked")
+        failpoint("launch.checked")
         mark_running(attempt, found)
         return
     ended = ending.judge(found, ending.Known())

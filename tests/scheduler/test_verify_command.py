@@ -15,6 +15,7 @@ from django.db import connection, connections
 from django.utils import timezone
 
 from jobs.models import Artifact, Attempt, Job, JobEvent
+from jobs.sealing import seal
 from jobs.status import Reason
 from scheduler.execution import collect, launch
 from scheduler.invariants import confirmed
@@ -43,7 +44,8 @@ class Standing(dict[str, BaseException]):
 
 
 def verify(patience: float = 0) -> tuple[int, str]:
-    """The exit status, and what it printed."""
+    """The exit status, and what it printed. Nobody seals beside it, however slow."""
+    seal()
     out = io.StringIO()
     try:
         call_command("verify", patience=patience, stdout=out)
@@ -291,6 +293,7 @@ class TestBelow:
     ) -> None:
         attempt = make_running()
         runner.holders = {7: str(attempt.container_id), 8: "somebody's"}
+        seal()
         inventory = Inventory([(gpu.uuid, 7), (gpu.uuid, 8)])
         assert look(runner, inventory).passing == ()
         inventory = Inventory([("GPU-other", 7), ("GPU-other", 8)])

@@ -207,17 +207,19 @@ def test_containers_of_another_daemon_survive(
         labels={"gpujobs.instance": "strays", "gpujobs.nonce": "n"},
         mounts=[watched],
     )
-    pids = other.container_pids()
     with ExitStack() as stack:
         stack.callback(client.close)
         stack.callback(stranger.remove, force=True)
+        # Its init, and the program that this has started.
+        until(lambda: len(other.container_pids()) == 2, "the program to run")
+        pids = other.container_pids()
         if is_forged:
             stack.enter_context(shim_of(stranger.id, spec, user=65534))
         assert stranger.id in {stray.container_id for stray in runner.strays()}
         supervisor = Strays(Node.objects.create(name="gauss"), runner)
         for _ in range(3):
             supervisor.turn()
-        assert (other.container_pids(), len(pids)) == (pids, 2)
+        assert other.container_pids() == pids
         stranger.reload()
         assert stranger.status == "running"
         seal()

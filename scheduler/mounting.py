@@ -40,8 +40,22 @@ def pin(source: str, roots: Iterable[PurePath]) -> int:
     Links are followed once, beforehand; one that comes into the way after that is
     refused. Raises NotAllowed, and FileNotFoundError if there is nothing.
     """
+    try:
+        fd = _open_under(source, [Path(os.path.realpath(root)) for root in roots])
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        text = f"{source} changed while it was looked at: {error.strerror}."
+        raise NotAllowed(text) from error
+    if not _is_plain(fd):
+        os.close(fd)
+        raise NotAllowed(f"{source} is neither a folder nor a file.")
+    return fd
+
+
+def _open_under(source: str, tops: list[Path]) -> int:
+    # A name that is a link at one look and a folder at the next is an OSError here.
     real = Path(os.path.realpath(source))
-    tops = [Path(os.path.realpath(root)) for root in roots]
     top = next((top for top in tops if real.is_relative_to(top)), None)
     if top is None:
         names = ", ".join(map(str, tops)) or "none"
@@ -51,18 +65,9 @@ def pin(source: str, roots: Iterable[PurePath]) -> int:
     root = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         within = str(real.relative_to(top))
-        fd = _open(root, within, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        text = f"{source} changed while it was looked at: {error.strerror}."
-        raise NotAllowed(text) from error
+        return _open(root, within, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
     finally:
         os.close(root)
-    if not _is_plain(fd):
-        os.close(fd)
-        raise NotAllowed(f"{source} is neither a folder nor a file.")
-    return fd
 
 
 def _is_plain(fd: int) -> bool:

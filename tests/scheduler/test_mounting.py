@@ -1,5 +1,6 @@
 """T08 without Docker: what is mounted is what was looked at, whoever swaps what."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -100,6 +101,18 @@ class TestPin:
         os.mknod(root / "odd", kind | 0o666, os.makedev(1, 3))
         with pytest.raises(NotAllowed, match="neither a folder nor a file"):
             pin(str(root / "odd"), [root])
+
+    def test_a_name_that_is_a_link_no_more_when_it_is_read_is_refused(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (root / "moving").symlink_to("sets")
+
+        def is_a_folder_by_now(path: object, **_: object) -> str:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+        monkeypatch.setattr(os, "readlink", is_a_folder_by_now)
+        with pytest.raises(NotAllowed, match="moving changed while it was looked at"):
+            pin(str(root / "moving"), [root])
 
     def test_a_link_that_is_swapped_in_meanwhile_never_leads_out(
         self, root: Path

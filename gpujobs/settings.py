@@ -245,6 +245,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_NAME_OVERRIDES": {
+        "Risk": "jobs.api.schema.RISK",
+        "OnOom": "jobs.api.schema.ON_OOM",
+    },
     "PREPROCESSING_HOOKS": ["jobs.api.schema.of_version_1"],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -254,8 +258,7 @@ SPECTACULAR_SETTINGS = {
 
 # --- Task queue ----------------------------------------------------------------------
 
-# A message is handed out once: the supervisor sees that wish and reality differ and
-# asks again, so a slow task is never run beside itself (DESIGN section 2).
+# A message is handed out once; who needs it done asks again (DESIGN section 2).
 Q_CLUSTER = {
     "name": "gpujobs",
     "broker_class": "scheduler.queue.broker.TaskBroker",
@@ -264,8 +267,7 @@ Q_CLUSTER = {
     "queue_limit": 1,
     "bulk": 1,
     "timeout": 600,
-    # Of other brokers; less than the timeout is warned of.
-    "retry": 3600,
+    "retry": 3600,  # of other brokers; less than the timeout is warned of
     "max_attempts": 1,
     "ack_failures": True,
     # Results are pickles: none is kept, so that none is ever read.

@@ -64,6 +64,28 @@ class Kind(enum.StrEnum):
     VALIDATOR = "validator"
 
 
+class Cause(enum.StrEnum):
+    """What a routing decision was made for."""
+
+    SUBMITTED = "submitted"
+    FALLBACK = "fallback"  # the hardware it was waiting for is gone
+    REJECTED = "rejected"
+    CUDA_OOM = "cuda_oom"
+    MEMORY_OOM = "memory_oom"
+    TIMED_OUT = "timed_out"
+
+
+class OnOom(enum.StrEnum):
+    """What a job without a policy does when memory was not enough."""
+
+    FAIL = "fail"
+    ESCALATE = "escalate"  # again with more, rung by rung
+
+
+# In place of a reason while a person must look at the result.
+IN_REVIEW = "in_review"
+
+
 class Fault(enum.StrEnum):
     """Whose doing an ending is. Infra endings requeue and are not charged."""
 

@@ -2,8 +2,9 @@ from django.urls import URLPattern, path, re_path
 
 from jobs import views
 from jobs.api import auth, tokens
+from jobs.api.routing import PolicyView
 from jobs.api.secrets import SecretsView, SecretView
-from jobs.api.views import AnyAccept, JobViewSet, PolicyView
+from jobs.api.views import AnyAccept, JobViewSet
 
 # With or without a closing slash: no client should have to guess.
 api_urlpatterns: list[URLPattern] = [
@@ -46,7 +47,7 @@ def job_routes(viewset: type[JobViewSet]) -> list[URLPattern]:
             re_path(
                 rf"{one}/{verb}/?$", viewset.as_view({"post": verb}), name=f"api-{verb}"
             )
-            for verb in ("cancel", "hold", "release", "top")
+            for verb in ("cancel", "hold", "release", "top", "review")
         ],
         re_path(
             rf"{one}/logs/?$",
@@ -57,7 +58,7 @@ def job_routes(viewset: type[JobViewSet]) -> list[URLPattern]:
             re_path(
                 rf"{one}/{part}/?$", viewset.as_view({"get": part}), name=f"api-{part}"
             )
-            for part in ("events", "attempts", "passport", "artifact")
+            for part in ("events", "attempts", "decisions", "passport", "artifact")
         ],
         re_path(
             rf"{one}/artifact/download/?$",

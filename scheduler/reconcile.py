@@ -42,6 +42,8 @@ class Known:
     grace: timedelta = timedelta(seconds=10)
     stop_wanted: bool = False
     stop_sent_at: datetime | None = None
+    # Its result is judged by another attempt, whose end will ask for it.
+    is_waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ def reconcile(
 
 
 def _next(now: datetime, known: Known, found: Observation | None) -> Task | None:
+    if known.is_waiting:
+        return None
     if known.phase in (Phase.COLLECTING, Phase.JUDGING):
         return Task.COLLECT
     if found is not None and found.state is ContainerState.EXITED:

@@ -8,8 +8,9 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from jobs import lifecycle, storage
-from jobs.models import Artifact, Attempt, Job, User
+from jobs import lifecycle, policies, storage
+from jobs.models import Artifact, Attempt, Job, RoutingPolicy, User
+from jobs.routing import Risk, parse
 from jobs.status import Reason, Status
 
 PASSWORD = "correct horse battery"
@@ -25,6 +26,20 @@ def make_user(email: str = "", **fields: Any) -> User:
     return User.objects.create_user(email, **{"password": PASSWORD, **fields})
 
 
+def document(name: str = "sentiment", **changes: Any) -> dict[str, Any]:
+    """Of a policy with two tiers, which a test makes its own."""
+    small = {"name": "small", "image": IMAGE, "model_version": "1", "gpu_count": 1}
+    large = {**small, "name": "large", "min_vram_mb": 20_000}
+    return {"name": name, "tiers": [{**small, "min_vram_mb": 1000}, large], **changes}
+
+
+def make_policy(name: str = "sentiment", **changes: Any) -> RoutingPolicy:
+    """A version that is live."""
+    row, _ = policies.store(parse(document(name, **changes)), by="olga")
+    policies.activate(row, by="olga")
+    return row
+
+
 def make_job(
     owner: User | None = None,
     *,
@@ -34,6 +49,10 @@ def make_job(
 ) -> Job:
     """A job that came to `status` by the usual moves; `reason` is that of its end."""
     owner = owner or make_user()
+    if name := spec.get("model_name"):
+        policy = RoutingPolicy.objects.active().filter(name=name).first()
+        by_it = {"policy": policy or make_policy(name), "risk": Risk.LOW}
+        spec = {"tier": "small", "params": {}, **by_it, **spec}
     job = lifecycle.submit(by=owner, **{"name": "train", "image": IMAGE, **spec})
     if status == Status.CANCELLED:
         return lifecycle.request_cancel(job, by=owner)

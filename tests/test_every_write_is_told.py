@@ -15,9 +15,9 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from rest_framework.test import APIClient
 
 from jobs import lifecycle
-from jobs.models import AuditRecord, Job, Quota, SitePolicy, User
+from jobs.models import AuditRecord, Job, Quota, RoutingPolicy, SitePolicy, User
 from scheduler.models import GPU, Node
-from tests.factories import IMAGE, PASSWORD, make_job, make_user
+from tests.factories import IMAGE, PASSWORD, make_job, make_policy, make_user
 from tests.scheduler.factories import make_gpu, make_node
 
 pytestmark = pytest.mark.django_db
@@ -65,6 +65,8 @@ def make_row(model: type[Model]) -> Model:
         return make_user("bob@example.org", name="Bob")
     if model is Group:
         return Group.objects.create(name="vision")
+    if model is RoutingPolicy:
+        return make_policy()
     if model is SitePolicy:
         return SitePolicy.objects.create()
     node = make_node()
@@ -78,6 +80,7 @@ FIELDS: dict[type[Model], tuple[str, str, Any, Any]] = {
     Group: ("name", "robots", "vision", "robots"),
     GPU: ("headroom_mb", "512", 0, 512),
     Node: ("labels", "rack=2", {}, {"rack": "2"}),
+    RoutingPolicy: ("description", "of texts", "", "of texts"),
     SitePolicy: ("text", "cpus = 2", "", "cpus = 2"),
 }
 
@@ -94,9 +97,18 @@ def changeable(root: User) -> set[type[Model]]:
 
 def form_of(client: Client, path: str) -> dict[str, Any]:
     """What a browser would send without a change."""
-    form = client.get(path).context["adminform"].form
-    values = {name: form[name].value() for name in form.fields if name != "password"}
-    return {name: value for name, value in values.items() if value not in (None, False)}
+    context = client.get(path).context
+    sets = [inline.formset for inline in context["inline_admin_formsets"]]
+    forms = [context["adminform"].form]
+    forms += [each for formset in sets for each in (formset.management_form, *formset)]
+    values = {
+        form[name].html_name: form[name].value()
+        for form in forms
+        for name in form.fields
+        if name != "password"
+    }
+    # An unticked box sends nothing; a 0 is a 0.
+    return {name: v for name, v in values.items() if v is not None and v is not False}
 
 
 def test_each_model_that_can_be_changed_is_in_the_table(root: User) -> None:
@@ -192,10 +204,12 @@ OF_JOBS: dict[str, tuple[Callable[[User], Job], str]] = {
 OTHERS = {
     *("api-jobs", "api-job", "job-submit", "api-register", "api-login"),
     *("api-refresh", "api-logout", "login", "logout"),
+    "api-review",
     *("api-password", "api-tokens", "api-token", "api-secrets", "api-secret"),
 }
 READS = {
     *("api-passport", "api-logs", "api-events", "api-attempts", "api-artifact"),
+    "api-decisions",
     *("api-artifact-download", "api-explain", "api-health", "api-gpus", "api-nodes"),
     *(
         "api-schema",

@@ -26,10 +26,26 @@ from rest_framework_simplejwt.tokens import RefreshToken
 
 from gpujobs.urls import urlpatterns
 from jobs import accounts
-from jobs.models import ApiToken, Job, Quota, Scope, Secret, SitePolicy, User
+from jobs.models import (
+    ApiToken,
+    Job,
+    Quota,
+    RoutingPolicy,
+    Scope,
+    Secret,
+    SitePolicy,
+    User,
+)
 from jobs.status import Status
 from scheduler.models import GPU, Node
-from tests.factories import IMAGE, PASSWORD, make_artifact, make_job, make_user
+from tests.factories import (
+    IMAGE,
+    PASSWORD,
+    make_artifact,
+    make_job,
+    make_policy,
+    make_user,
+)
 from tests.scheduler.factories import make_gpu, make_node
 
 pytestmark = pytest.mark.django_db
@@ -99,6 +115,8 @@ TABLE: dict[str, dict[str, Cells]] = {
     "api/v1/jobs/{pk}/hold": {"POST": CHANGE},
     "api/v1/jobs/{pk}/release": {"POST": CHANGE},
     "api/v1/jobs/{pk}/top": {"POST": TOP},
+    "api/v1/jobs/{pk}/review": {"POST": cells(401, 403, 404, 403, 403, 409)},
+    "api/v1/jobs/{pk}/decisions": {"GET": READ},
     "api/v1/jobs/{pk}/logs": {"GET": READ},
     "api/v1/jobs/{pk}/events": {"GET": READ},
     "api/v1/jobs/{pk}/attempts": {"GET": READ},
@@ -286,6 +304,7 @@ class Site:
             },
             "api/v1/auth/tokens": {"name": "x", "scopes": ["read"]},
             "api/v1/secrets/{name}": {"value": "a long enough one"},
+            "api/v1/jobs/{pk}/review": {"accepts": True},
             "api/v1/jobs": {"image": IMAGE, "gpu_count": 0},
             "submit/": {
                 **{"image": IMAGE, "gpu_count": "0", "timeout_s": "1h"},
@@ -353,7 +372,7 @@ def test_what_no_row_names_is_refused_to_all(site: Site, name: str) -> None:
 REGISTRY = sorted(admin.site._registry, key=lambda model: model._meta.label)
 NO_OPERATOR = [role for role in ROLES if role not in ("operator", "admin")]
 # All others are looked at by operators, and changed by nobody.
-ADDED = (User, Group, Quota)
+ADDED = (User, Group, Quota, RoutingPolicy)
 CHANGED = (*ADDED, GPU, Node)
 CHANGED_BY_OPERATORS = (GPU, Node)
 DELETED = (Group, Quota)
@@ -364,6 +383,7 @@ def rows_for_the_admin(site: Site) -> None:
     Quota.objects.create(user=site.owner, gpus=1)
     # There is one at most: nobody adds another.
     SitePolicy.objects.create()
+    make_policy()
     make_job(site.owner, status=Status.FAILED)
 
 

@@ -1,6 +1,6 @@
 """The operators' view of the rows. History is looked at here, and changed nowhere."""
 
-from jobs.admin import groups, history, quota, sitepolicy, users
+from jobs.admin import groups, history, policies, quota, sitepolicy, users
 from jobs.admin.base import HistoryAdmin, HistoryInline
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "HistoryInline",
     "groups",
     "history",
+    "policies",
     "quota",
     "sitepolicy",
     "users",

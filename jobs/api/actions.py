@@ -13,6 +13,7 @@ from jobs import lifecycle
 from jobs.api.access import WRITES
 from jobs.api.filters import flag, refuse_unknown
 from jobs.api.problems import Forbidden
+from jobs.api.routing import ReviewSerializer
 from jobs.api.serializers import JobSerializer
 from jobs.failpoints import failpoint
 from jobs.models import Job, User
@@ -72,6 +73,16 @@ class JobActions(GenericViewSet[Job]):
         _refuse_body(request)
         refuse_unknown(request, set())
         return self._answer(lifecycle.move_to_top(self.get_object(), by=self.me))
+
+    @extend_schema(request=ReviewSerializer, responses=JobSerializer)
+    def review(self, request: Request, pk: str) -> Response:
+        """For operators: accepts or rejects a result that waits for a person."""
+        refuse_unknown(request, set())
+        job = self.get_object()
+        said = ReviewSerializer(data=request.data)
+        said.is_valid(raise_exception=True)
+        told = {"text": "", **said.validated_data}
+        return self._answer(lifecycle.review(job, by=self.me, **told))
 
     def _act(self, verb: lifecycle.Verb) -> Response:
         _refuse_body(self.request)

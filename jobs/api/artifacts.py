@@ -16,7 +16,7 @@ from rest_framework import serializers
 from jobs.api.fields import Strict
 from jobs.api.logs import INERT
 from jobs.api.problems import Missing
-from jobs.models import Artifact, Job
+from jobs.models import Artifact, Attempt, Job
 from jobs.spec import NOT_ONE_LINE, UNSTORABLE
 from jobs.status import Status
 
@@ -24,9 +24,18 @@ BLOCK = 64 * 1024
 OCTETS = "application/octet-stream"
 
 
-class DownloadQuery(Strict):
+class ArtifactQuery(Strict):
     unknown_code = "unknown_parameter"
 
+    attempt = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=2**31 - 1,
+        help_text="What this attempt left, also one whose result was rejected.",
+    )
+
+
+class DownloadQuery(ArtifactQuery):
     path = serializers.CharField(
         required=False,
         max_length=4096,
@@ -45,6 +54,17 @@ class Result:
     files: Sequence[Artifact]
 
 
+def left_by(job: Job, number: int | None) -> Result:
+    """What one attempt left, be it accepted or not; with no number, the job's result."""
+    if number is None:
+        return result_of(job)
+    attempt = job.attempts.filter(number=number).first()
+    files = list(attempt.artifacts.exclude(sha256="")) if attempt else []
+    if attempt is None or not files:
+        raise Missing(f"Attempt {number} left no files here.", "no_artifact")
+    return _of(attempt, files)
+
+
 def result_of(job: Job) -> Result:
     """Raises Missing unless the job succeeded and left files."""
     if job.status != Status.SUCCEEDED:
@@ -55,10 +75,14 @@ def result_of(job: Job) -> Result:
     if attempt is None or not files:
         text = "The job left no files. What it writes to $GPUJOBS_ARTIFACTS is kept."
         raise Missing(text, "no_artifact")
+    return _of(attempt, files)
+
+
+def _of(attempt: Attempt, files: Sequence[Artifact]) -> Result:
     is_one = len(files) == 1
     return Result(
         id=attempt.pk,
-        job_id=job.pk,
+        job_id=attempt.job_id,
         storage_path=os.path.commonpath([file.storage_path for file in files]),
         mime_type=files[0].mime_type if is_one else "application/zip",
         created_at=max(file.created_at for file in files),

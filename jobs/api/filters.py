@@ -11,7 +11,7 @@ from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
 from jobs.models import Job
-from jobs.models.job import choices
+from jobs.models.bounds import choices
 from jobs.status import Status, Visibility, WaitReason
 
 # Years that can be shown in every time zone without leaving the calendar.

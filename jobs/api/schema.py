@@ -5,7 +5,12 @@ from typing import Any
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 
 from jobs.api.problems import CONTENT_TYPE
+from jobs.routing import Risk
+from jobs.status import OnOom
 
+# Fields of several serializers whose choices are the same have one name in the schema.
+RISK = [word.value for word in Risk]
+ON_OOM = [word.value for word in OnOom]
 PROBLEM = {
     "type": "object",
     "description": "RFC 9457 problem details.",

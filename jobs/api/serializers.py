@@ -11,9 +11,11 @@ from jobs.api.fields import (
     ParamsField,
     VolumesField,
 )
+from jobs.api.routing import EvaluationSerializer
 from jobs.models import Artifact, Attempt, Job, JobDependency, JobEvent, User
-from jobs.models.job import choices
-from jobs.status import Reason, WaitReason
+from jobs.models.bounds import choices
+from jobs.routing import Risk
+from jobs.status import IN_REVIEW, Reason, WaitReason
 
 
 class DependencySerializer(serializers.ModelSerializer[JobDependency]):
@@ -30,7 +32,10 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     job_id = serializers.UUIDField(source="id", read_only=True)
     owner = serializers.EmailField(source="owner.email", read_only=True)
     # Declared: of a read-only field the schema would not say that it may be empty.
-    reason = serializers.ChoiceField(choices(Reason), allow_blank=True, read_only=True)
+    reason = serializers.ChoiceField(
+        [*choices(Reason), (IN_REVIEW, IN_REVIEW)], allow_blank=True, read_only=True
+    )
+    risk = serializers.ChoiceField(choices(Risk), allow_blank=True, read_only=True)
     wait_reason = serializers.ChoiceField(
         choices(WaitReason), allow_blank=True, read_only=True
     )
@@ -40,6 +45,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     env = serializers.SerializerMethodField()
     secrets = EnvField(read_only=True, help_text="By variable the name of the secret.")
     node_labels = LabelsField(read_only=True)
+    policy_version = serializers.IntegerField(
+        source="policy.version", read_only=True, allow_null=True, default=None
+    )
     is_held = serializers.BooleanField(read_only=True)
     depends_on = DependencySerializer(source="dependencies", many=True, read_only=True)
     cancel_requested = serializers.BooleanField(read_only=True)
@@ -66,6 +74,12 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "command",
             "model_name",
             "params",
+            "risk",
+            "policy_version",
+            "tier",
+            "on_oom",
+            "on_memory_oom",
+            "escalations",
             "gpu_count",
             "min_vram_mb",
             "share",
@@ -120,6 +134,11 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
     evidence = ParamsField(read_only=True)
     peak_vram_mb = ParamsField(read_only=True)
     mean_utilisation = ParamsField(read_only=True)
+    gpu_uuids = serializers.ListField(child=serializers.CharField(), read_only=True)
+    decision = serializers.IntegerField(
+        source="decision.number", read_only=True, default=None, allow_null=True
+    )
+    evaluation = EvaluationSerializer(read_only=True, default=None, allow_null=True)
 
     class Meta:
         model = Attempt
@@ -132,6 +151,9 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "phase",
             "node",
             "tier",
+            "decision",
+            "validator",
+            "gpu_uuids",
             "cpus",
             "memory_mb",
             "shm_mb",
@@ -144,6 +166,7 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "exit_code",
             "reason",
             "evidence",
+            "evaluation",
             "peak_vram_mb",
             "mean_utilisation",
             "log_path",

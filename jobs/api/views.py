@@ -20,12 +20,12 @@ from rest_framework.views import APIView
 
 from jobs import lifecycle
 from jobs.api import artifacts, logs
-from jobs.api.access import READS
 from jobs.api.actions import JobActions
 from jobs.api.fields import Strict
 from jobs.api.filters import JobFilter, refuse_unknown
 from jobs.api.pagination import Pages
-from jobs.api.problems import Conflict, Unavailable, Unplaceable
+from jobs.api.problems import Conflict, Unavailable
+from jobs.api.routing import DecisionSerializer
 from jobs.api.serializers import (
     AttemptSerializer,
     EventSerializer,
@@ -37,6 +37,7 @@ from jobs.exceptions import OverQuota
 from jobs.failpoints import failpoint
 from jobs.models import Job
 from jobs.passport import passport
+from jobs.spec import OF_AN_IMAGE
 from jobs.spec.placing import TERMS
 
 PAGE_PARAMETERS = {Pages.page_query_param, Pages.page_size_query_param}
@@ -79,18 +80,15 @@ class JobViewSet(JobActions):
         submits = self.action in ("create", "metadata")
         return JobSubmitSerializer if submits else JobSerializer
 
-    def admit(self, spec: dict[str, Any]) -> None:
-        """Refuse a spec that can not be run here, before it is queued.
+    def admit(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a spec that can not be run here, before it is queued; return it with
+        what follows from it, as arguments of lifecycle.submit.
 
-        Raises Unplaceable, or another APIException. `spec` is not to be changed. A
-        dry run asks no more than this, so what its terms lack is told here too.
+        Raises Unplaceable, or another APIException. A dry run asks no more than this,
+        so what its terms lack is told here too.
         """
         lifecycle.check_parents(self.read_terms().get("depends_on", ()), by=self.me)
-        if model_name := spec.get("model_name"):
-            raise Unplaceable(
-                f"There is no policy named {model_name}. See /api/v1/policies.",
-                "unknown_model",
-            )
+        return spec
 
     @cached_property
     def _sent(self) -> dict[str, Any]:
@@ -129,10 +127,10 @@ class JobViewSet(JobActions):
     def _submit_once(self, spec: dict[str, Any], key: str | None) -> tuple[Job, bool]:
         if first := self._first_of(key, spec):
             return first, False
-        self.admit(spec)
+        admitted = self.admit(spec)
         terms = self.read_terms()
         try:
-            job = lifecycle.submit(by=self.me, idempotency_key=key, **terms, **spec)
+            job = lifecycle.submit(by=self.me, idempotency_key=key, **terms, **admitted)
         except (IntegrityError, OverQuota):
             # The same request came twice at once, and the other one was first.
             if first := self._first_of(key, spec):
@@ -178,7 +176,8 @@ class JobViewSet(JobActions):
 
     @extend_schema(filters=False, responses=AttemptSerializer(many=True))
     def attempts(self, request: Request, pk: str) -> Response:
-        return self._page(self.get_object().attempts.all(), AttemptSerializer)
+        rows = self.get_object().attempts.select_related("evaluation", "decision")
+        return self._page(rows, AttemptSerializer)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def passport(self, request: Request, pk: str) -> Response:
@@ -188,10 +187,18 @@ class JobViewSet(JobActions):
             raise Conflict("A job has a passport once it has ended.", "not_ended")
         return Response(passport(job))
 
-    @extend_schema(responses=ResultSerializer)
+    @extend_schema(filters=False, responses=DecisionSerializer(many=True))
+    def decisions(self, request: Request, pk: str) -> Response:
+        """How the job was routed, each time: with what was rejected, and why."""
+        rows = self.get_object().decisions.select_related("policy")
+        return self._page(rows.prefetch_related("attempts"), DecisionSerializer)
+
+    @extend_schema(parameters=[artifacts.ArtifactQuery], responses=ResultSerializer)
     def artifact(self, request: Request, pk: str) -> Response:
         """What the job left in /artifacts, once it has succeeded."""
-        return Response(ResultSerializer(artifacts.result_of(self.get_object())).data)
+        query = _query(artifacts.ArtifactQuery, request)
+        left = artifacts.left_by(self.get_object(), query.get("attempt"))
+        return Response(ResultSerializer(left).data)
 
     @extend_schema(
         parameters=[artifacts.DownloadQuery],
@@ -200,7 +207,7 @@ class JobViewSet(JobActions):
     def artifact_download(self, request: Request, pk: str) -> HttpResponseBase:
         """The file; of several, a zip or the one whose `path` is given."""
         query = _query(artifacts.DownloadQuery, request)
-        result = artifacts.result_of(self.get_object())
+        result = artifacts.left_by(self.get_object(), query.get("attempt"))
         return artifacts.download(result, query.get("path"))
 
     def _page(
@@ -212,8 +219,11 @@ class JobViewSet(JobActions):
 
 
 def _asked_the_same(first: Job, wanted: Job, terms: Mapping[str, Any]) -> bool:
-    names = [name for name in JobSubmitSerializer.Meta.fields if name not in TERMS]
-    if any(getattr(first, name) != getattr(wanted, name) for name in names):
+    # What a policy decided was not asked for; what was escalated since was.
+    decided = {*TERMS, *(("image", *OF_AN_IMAGE) if first.model_name else ())}
+    names = [name for name in JobSubmitSerializer.Meta.fields if name not in decided]
+    asked = {name: first.asked.get(name, getattr(first, name)) for name in names}
+    if any(asked[name] != getattr(wanted, name) for name in names):
         return False
     parents = {(d.parent_id, d.condition) for d in first.dependencies.all()}
     if parents != set(terms.get("depends_on", ())):
@@ -238,24 +248,6 @@ def _query(serializer: type[Strict], request: Request) -> dict[str, Any]:
     query = serializer(data=request.query_params.dict())
     query.is_valid(raise_exception=True)
     return query.validated_data
-
-
-class PolicyView(APIView):
-    """The policies that a `model_name` may name: none, until routing is built in."""
-
-    pagination_class = Pages
-    scopes = READS
-
-    @extend_schema(
-        responses=inline_serializer(
-            "Policy", {"name": serializers.CharField()}, many=True
-        )
-    )
-    def get(self, request: Request) -> Response:
-        refuse_unknown(request, PAGE_PARAMETERS)
-        pages = self.pagination_class()
-        pages.paginate_queryset([], request, view=self)
-        return pages.get_paginated_response([])
 
 
 class HealthView(APIView):

@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from jobs import storage
 from jobs.exceptions import TransitionConflict
-from jobs.lifecycle.moves import announce_queued, end_job, lock, move, note
-from jobs.lifecycle.requests import cancel_reason
-from jobs.models import Attempt, Job, UsageRecord
-from jobs.status import NODE_FAULTS, Fault, Phase, Reason, Status
-from jobs.waiting import IN_LINE
+from jobs.lifecycle.moves import cancel_reason, end_job, lock, move, note
+from jobs.lifecycle.routing import escalate, requeue
+from jobs.models import Attempt, Job, RoutingDecision, UsageRecord
+from jobs.routing import ExecutionCheck
+from jobs.status import NODE_FAULTS, Fault, Kind, Phase, Reason, Status
 
 # Infra endings in a row after which a job fails, with the story. A node's own trouble
 # does not count: the node pauses, and the job waits.
@@ -60,10 +60,46 @@ def start(
         assigned_gpu_uuids=gpu_uuids,
         log_path=storage.job_log_path(job),
     )
-    given = {"cpus": cpus, "memory_mb": memory_mb, "shm_mb": shm_mb}
-    attempt = Attempt(job=job, number=job.attempts.count() + 1, node=node, **given)
+    attempt = Attempt(
+        job=job,
+        number=job.attempts.count() + 1,
+        node=node,
+        tier=job.tier,
+        decision=job.decisions.order_by("number").last(),
+        gpu_uuids=gpu_uuids,
+        cpus=cpus,
+        memory_mb=memory_mb,
+        shm_mb=shm_mb,
+    )
     attempt.log_path = storage.attempt_log_path(attempt)
     attempt.save(force_insert=True)
+    return attempt
+
+
+@transaction.atomic
+def start_validation(subject: Attempt, check: ExecutionCheck, *, by: object) -> Attempt:
+    """A validator attempt that looks at what `subject` left, on its node, with no GPU.
+
+    Raises TransitionConflict if the subject is not being judged, or is cancelled.
+    """
+    job = lock(subject.job_id)
+    if job.cancel_requested or not _in_phase(subject, Phase.JUDGING).exists():
+        raise TransitionConflict(f"{subject} is not being judged.")
+    attempt = Attempt(
+        job=job,
+        kind=Kind.VALIDATOR,
+        number=job.attempts.count() + 1,
+        node=subject.node,
+        tier=subject.tier,
+        subject=subject,
+        validator=check.name,
+        cpus=check.cpus,
+        memory_mb=check.memory_mb,
+    )
+    attempt.log_path = storage.attempt_log_path(attempt)
+    attempt.save(force_insert=True)
+    told = {"attempt": attempt.number, "validator": check.name}
+    note(job, "validating", by=by, of=subject.number, **told)
     return attempt
 
 
@@ -88,13 +124,14 @@ def mark_running(
     )
     if moved != 1:
         raise TransitionConflict(f"{attempt} is not starting.")
-    move(
-        attempt.job,
-        Status.RUNNING,
-        by=by,
-        payload={"attempt": attempt.number, "container": attempt.container_name},
-        started_at=Coalesce("started_at", started_at),
-    )
+    if attempt.kind == Kind.JOB:
+        move(
+            attempt.job,
+            Status.RUNNING,
+            by=by,
+            payload={"attempt": attempt.number, "container": attempt.container_name},
+            started_at=Coalesce("started_at", started_at),
+        )
     attempt.refresh_from_db()
 
 
@@ -142,12 +179,21 @@ def record_evidence(
 
 @transaction.atomic
 def finish(
-    attempt: Attempt, reason: Reason, text: str, *, usage: Usage, by: object
+    attempt: Attempt,
+    reason: Reason,
+    text: str,
+    *,
+    usage: Usage,
+    by: object,
+    again: RoutingDecision | None = None,
+    ends_as: tuple[Reason, str] | None = None,
 ) -> Job:
     """End the attempt, then its job, or put the job back in the queue.
 
     An infra ending goes back to the queue unless a cancel wish stands; the fifth in a
-    row fails the job with the story. `usage` is recorded, charged or not.
+    row fails the job with the story. With a decision of what to try next, so does any
+    other; `ends_as` is how the job ends where that is not how its attempt did. The end
+    of a validator attempt ends nothing else. `usage` is recorded, charged or not.
     """
     job = lock(attempt.job_id)
     ended = Attempt.objects.live().filter(pk=attempt.pk)
@@ -155,6 +201,24 @@ def finish(
     if ended.update(phase="", reason=reason, ended_at=ended_at, sealed={}) != 1:
         raise TransitionConflict(f"{attempt} has already ended.")
     attempt.refresh_from_db()
+    _account(job, attempt, usage)
+    if attempt.kind == Kind.VALIDATOR:
+        told = {"attempt": attempt.number, "reason": reason, "text": text}
+        note(job, "validated", by=by, validator=attempt.validator, **told)
+        return job
+    if job.cancel_requested:
+        if reason.fault is Fault.INFRA:
+            reason = cancel_reason(job, job.cancel_requested_by)
+    elif reason.fault is Fault.INFRA and ends_as is None:
+        return _requeue_or_give_up(job, attempt, reason, text, by=by)
+    elif again is not None:
+        return escalate(job, attempt, again, (reason, text), by=by)
+    reason, text = ends_as or (reason, text)
+    end_job(job, reason, text, exit_code=attempt.exit_code, at=ended_at, by=by)
+    return job
+
+
+def _account(job: Job, attempt: Attempt, usage: Usage) -> None:
     UsageRecord.objects.create(
         owner=job.owner.email,
         group=job.group,
@@ -162,14 +226,8 @@ def finish(
         attempt_number=attempt.number,
         gpu_seconds=usage.gpu_seconds,
         vram_mb_seconds=usage.vram_mb_seconds,
-        fault=reason.fault,
+        fault=Reason(attempt.reason).fault,
     )
-    if reason.fault is Fault.INFRA:
-        if not job.cancel_requested:
-            return _requeue_or_give_up(job, attempt, reason, text, by=by)
-        reason = cancel_reason(job, job.cancel_requested_by)
-    end_job(job, reason, text, exit_code=attempt.exit_code, at=ended_at, by=by)
-    return job
 
 
 def _ended_at(attempt: Attempt) -> datetime:
@@ -191,19 +249,8 @@ def _requeue_or_give_up(
         text = f"{len(story)} attempts in a row were cut short: {told}. {text}"
         end_job(job, Reason.LAUNCH_FAULT, text, exit_code=None, by=by)
         return job
-    move(
-        job,
-        Status.QUEUED,
-        by=by,
-        event_type="requeued",
-        payload={"attempt": attempt.number, "reason": reason, "text": text},
-        guard=Q(cancel_requested_at__isnull=True),
-        assigned_gpu_indices=[],
-        assigned_gpu_uuids=[],
-        wait_reason=IN_LINE[0],
-        wait_text=IN_LINE[1],
-    )
-    announce_queued()
+    ended = {"attempt": attempt.number, "reason": reason, "text": text}
+    requeue(job, "requeued", ended, by=by)
     return job
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from jobs import audit
 from jobs.exceptions import TransitionConflict
-from jobs.models import Job, JobEvent
+from jobs.models import Job, JobEvent, User
 from jobs.signals import job_queued
 from jobs.status import SOURCES, Reason, Status
 
@@ -56,6 +56,11 @@ def note_each(
     )
     targets = [job.pk for job in jobs]
     audit.record_each(f"job.{event_type}", targets=targets, by=by, **payload)
+
+
+def cancel_reason(job: Job, by: User | None) -> Reason:
+    own = by is not None and by.pk == job.owner_id
+    return Reason.CANCELLED_BY_USER if own else Reason.CANCELLED_BY_OPERATOR
 
 
 def announce_queued() -> None:

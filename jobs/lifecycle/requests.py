@@ -8,9 +8,16 @@ from django.utils import timezone
 
 from jobs.exceptions import TransitionConflict
 from jobs.failpoints import failpoint
-from jobs.lifecycle.moves import announce_queued, end_job, lock, note
+from jobs.lifecycle.moves import (
+    announce_queued,
+    cancel_reason,
+    end_job,
+    lock,
+    note,
+)
+from jobs.lifecycle.reviewing import end_parked
 from jobs.models import Attempt, Job, User
-from jobs.status import Reason, Status
+from jobs.status import IN_REVIEW, Reason, Status
 
 
 @transaction.atomic
@@ -36,16 +43,14 @@ def request_cancel(job: Job, *, by: User) -> Job:
         announce_queued()
         return job
     note(job, "cancel_requested", by=by)
+    if job.reason == IN_REVIEW:  # no container is left that a node would have to stop
+        end_parked(job, reason, "Cancelled while its result was in review.", by=by)
+        return job
     for attempt in job.attempts.live():
         _wish(attempt, reason, now)
     failpoint("cancel.written")
     job.refresh_from_db()
     return job
-
-
-def cancel_reason(job: Job, by: User | None) -> Reason:
-    own = by is not None and by.pk == job.owner_id
-    return Reason.CANCELLED_BY_USER if own else Reason.CANCELLED_BY_OPERATOR
 
 
 @transaction.atomic

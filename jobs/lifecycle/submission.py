@@ -11,7 +11,14 @@ from jobs.exceptions import OverQuota
 from jobs.failpoints import failpoint
 from jobs.lifecycle.dependencies import check_parents
 from jobs.lifecycle.moves import announce_queued, note_each
-from jobs.models import Job, JobDependency, Quota, User
+from jobs.models import (
+    Job,
+    JobDependency,
+    Quota,
+    RoutingDecision,
+    RoutingPolicy,
+    User,
+)
 from jobs.spec import Parent, array
 from jobs.status import Status
 from jobs.waiting import IN_LINE, outside_line
@@ -27,11 +34,13 @@ def submit(
     idempotency_key: str | None = None,
     depends_on: Sequence[Parent] = (),
     hold: bool = False,
+    decision: RoutingDecision | None = None,
     **spec: Any,
 ) -> Job:
     """Queue a job owned by `by`, or all tasks of an array; the first is returned.
 
-    `spec` is validated field values of Job. Raises OverQuota, and ValidationError of
+    `spec` is validated field values of Job; of a model job `decision` is how it was
+    routed, from which moment on its policy's version is frozen. Raises OverQuota, and ValidationError of
     depends_on for a parent that `by` may not see or that has failed.
     """
     now = timezone.now()
@@ -57,11 +66,30 @@ def submit(
         for parent in depends_on
     )
     asked = {"image": first.image, "gpu_count": first.gpu_count}
+    if decision is not None:
+        _write_decisions(decision, jobs, now)
+        asked |= {"model": first.model_name, "tier": decision.tier}
+        asked["why"] = decision.text
     # A later release would hide that it was asked for; the story keeps it.
     note_each(jobs, Status.QUEUED, by=by, **asked, **({"hold": True} if hold else {}))
     announce_queued()
     failpoint("submit.written")
     return first
+
+
+def _write_decisions(
+    decision: RoutingDecision, jobs: Sequence[Job], now: datetime
+) -> None:
+    used = RoutingPolicy.objects.filter(pk=decision.policy_id or 0, used_at=None)
+    used.update(used_at=now)
+    told = {
+        field.attname: getattr(decision, field.attname)
+        for field in decision._meta.concrete_fields
+        if field.name not in ("id", "job", "number")
+    }
+    RoutingDecision.objects.bulk_create(
+        RoutingDecision(job=job, number=1, **told) for job in jobs
+    )
 
 
 def _tasks(fields: dict[str, Any], now: datetime) -> list[Job]:

@@ -5,7 +5,8 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 
-from jobs.models.job import Job, choices, values
+from jobs.models.bounds import choices, values
+from jobs.models.job import Job
 from jobs.status import STOP_REASONS, WITH_CONTAINER, Kind, Phase, Reason
 
 
@@ -16,6 +17,11 @@ def new_nonce() -> str:
 class AttemptQuerySet(models.QuerySet["Attempt"]):
     def live(self) -> "AttemptQuerySet":
         return self.filter(ended_at__isnull=True)
+
+    def bound(self) -> "AttemptQuerySet":
+        """Live ones that their node must still do something about: of one whose result
+        is in review nothing is left there."""
+        return self.live().exclude(evaluation__review_until__isnull=False)
 
     def running(self) -> "AttemptQuerySet":
         """Whose container is there or on its way."""
@@ -42,6 +48,24 @@ class Attempt(models.Model):
     node = models.CharField(max_length=100)
     nonce = models.CharField(max_length=32, unique=True, default=new_nonce)
     tier = models.CharField(max_length=100, blank=True)
+    # By which it got what it asked for; None where it is as its job was submitted.
+    decision = models.ForeignKey(
+        "jobs.RoutingDecision",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="attempts",
+    )
+    gpu_uuids = models.JSONField(default=list, blank=True)
+    # Of a validator attempt: whose result it looks at, and for which validator.
+    subject = models.ForeignKey(
+        "self",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="validations",
+    )
+    validator = models.CharField(max_length=63, blank=True)
     # What it was given of the node: as asked, else the fair share of its GPUs.
     cpus = models.FloatField(null=True, blank=True)
     memory_mb = models.IntegerField(null=True, blank=True)
@@ -86,6 +110,11 @@ class Attempt(models.Model):
                 name="attempt_ended_or_in_a_phase",
                 condition=Q(ended_at__isnull=True, reason="", phase__in=values(Phase))
                 | (Q(ended_at__isnull=False, phase="") & ~Q(reason="")),
+            ),
+            models.CheckConstraint(
+                name="attempt_validates_another",
+                condition=Q(kind=Kind.JOB, subject__isnull=True, validator="")
+                | (Q(kind=Kind.VALIDATOR, subject__isnull=False) & ~Q(validator="")),
             ),
             models.CheckConstraint(
                 name="attempt_started_before_ended",

@@ -1,7 +1,8 @@
 from django.db import models
 from django.db.models import Q
 
-from jobs.models.job import Job, choices
+from jobs.models.bounds import choices
+from jobs.models.job import Job
 from jobs.status import Condition
 
 

@@ -3,38 +3,27 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 
+from jobs.models.bounds import MAX_GPUS, MAX_MB, MAX_TIMEOUT_S, between, choices
+from jobs.models.jobconstraints import CONSTRAINTS
+from jobs.routing import Risk
 from jobs.status import (
     BAD_OUTCOMES,
+    IN_REVIEW,
     LIVE,
     TERMINAL,
     Condition,
+    OnOom,
     Reason,
     Status,
     Visibility,
     WaitReason,
 )
 
-MAX_GPUS = 64
-MAX_MB = 16 * 1024 * 1024
-MAX_TIMEOUT_S = 30 * 24 * 3600
 DEFAULT_PRIORITY = 50
-
-
-def choices(words: Any) -> list[tuple[str, str]]:
-    return [(word.value, word.value) for word in words]
-
-
-def values(words: Any) -> list[str]:
-    return [word.value for word in words]
-
-
-def between(least: float, most: float) -> list[Any]:
-    return [MinValueValidator(least), MaxValueValidator(most)]
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -79,11 +68,29 @@ class Job(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs"
     )
     name = models.CharField(max_length=100)
-    # What was asked for: an image, or a model with parameters.
+    # An image; of a model job it is that of its tier.
     image = models.CharField(max_length=255, blank=True)
     command = models.JSONField(null=True, blank=True)
     model_name = models.CharField(max_length=100, blank=True)
     params = models.JSONField(null=True, blank=True)
+    risk = models.CharField(max_length=20, choices=choices(Risk), blank=True)
+    policy = models.ForeignKey(
+        "jobs.RoutingPolicy",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="jobs",
+    )
+    tier = models.CharField(max_length=100, blank=True)
+    on_oom = models.CharField(
+        max_length=20, choices=choices(OnOom), default=OnOom.FAIL.value
+    )
+    on_memory_oom = models.CharField(
+        max_length=20, choices=choices(OnOom), default=OnOom.FAIL.value
+    )
+    escalations = models.PositiveIntegerField(default=0)
+    # What was asked for, of the fields that an escalation has changed since.
+    asked = models.JSONField(default=dict, blank=True)
     gpu_count = models.IntegerField(default=1, validators=between(0, MAX_GPUS))
     min_vram_mb = models.IntegerField(
         null=True, blank=True, validators=between(1, MAX_MB)
@@ -133,7 +140,10 @@ class Job(models.Model):
     status = models.CharField(
         max_length=20, choices=choices(Status), default=Status.QUEUED.value
     )
-    reason = models.CharField(max_length=40, choices=choices(Reason), blank=True)
+    # Of a job that runs: empty, or that a person must look at its result.
+    reason = models.CharField(
+        max_length=40, choices=[*choices(Reason), (IN_REVIEW, IN_REVIEW)], blank=True
+    )
     reason_text = models.TextField(blank=True)
     wait_reason = models.CharField(
         max_length=40, choices=choices(WaitReason), blank=True
@@ -180,92 +190,7 @@ class Job(models.Model):
                 condition=Q(array_id__isnull=False),
             ),
         ]
-        constraints = [
-            models.CheckConstraint(
-                name="job_status_known", condition=Q(status__in=values(Status))
-            ),
-            models.CheckConstraint(
-                name="job_finished_when_terminal",
-                condition=Q(status__in=values(TERMINAL), finished_at__isnull=False)
-                | Q(~Q(status__in=values(TERMINAL)), finished_at__isnull=True),
-            ),
-            models.CheckConstraint(
-                name="job_started_before_finished",
-                condition=Q(started_at__isnull=True)
-                | Q(finished_at__isnull=True)
-                | Q(started_at__lte=F("finished_at")),
-            ),
-            models.CheckConstraint(
-                name="job_running_has_started",
-                condition=Q(started_at__isnull=False)
-                | ~Q(status__in=values([Status.RUNNING, Status.SUCCEEDED])),
-            ),
-            # A NULL exit code would make the comparison NULL and pass: say both.
-            models.CheckConstraint(
-                name="job_succeeded_with_exit_0",
-                condition=~Q(status=Status.SUCCEEDED.value)
-                | Q(exit_code__isnull=False, exit_code=0),
-            ),
-            models.CheckConstraint(
-                name="job_ended_with_reason",
-                condition=~Q(status__in=values(TERMINAL)) | ~Q(reason=""),
-            ),
-            models.CheckConstraint(
-                name="job_cancel_at_and_by",
-                condition=Q(
-                    cancel_requested_at__isnull=True, cancel_requested_by__isnull=True
-                )
-                | Q(
-                    cancel_requested_at__isnull=False,
-                    cancel_requested_by__isnull=False,
-                ),
-            ),
-            models.CheckConstraint(
-                name="job_image_or_model",
-                condition=(~Q(image="") & Q(model_name=""))
-                | (Q(image="") & ~Q(model_name="")),
-            ),
-            models.CheckConstraint(
-                name="job_sizes",
-                condition=Q(
-                    gpu_count__range=(0, MAX_GPUS),
-                    timeout_s__gt=0,
-                    grace_s__gte=0,
-                    priority__range=(0, 100),
-                )
-                & (Q(min_vram_mb__isnull=True) | Q(min_vram_mb__gt=0)),
-            ),
-            models.CheckConstraint(
-                name="job_share_says_how_much",
-                condition=Q(share=False)
-                | Q(min_vram_mb__isnull=False, gpu_count__gt=0),
-            ),
-            models.CheckConstraint(
-                name="job_group_to_look_at_it",
-                condition=Q(visibility=Visibility.OWNER.value)
-                | (Q(visibility=Visibility.GROUP.value) & ~Q(group="")),
-            ),
-            models.CheckConstraint(
-                name="job_held_at_and_by",
-                condition=Q(held_at__isnull=True, held_by__isnull=True)
-                | Q(held_at__isnull=False, held_by__isnull=False),
-            ),
-            models.CheckConstraint(
-                name="job_task_of_an_array",
-                condition=Q(array="", array_id__isnull=True, array_index__isnull=True)
-                | (
-                    ~Q(array="")
-                    & Q(array_id__isnull=False, array_index__isnull=False)
-                    & Q(array_index__gte=0)
-                ),
-            ),
-            models.UniqueConstraint(
-                fields=["array_id", "array_index"], name="job_once_per_array_index"
-            ),
-            models.UniqueConstraint(
-                fields=["owner", "idempotency_key"], name="job_once_per_key"
-            ),
-        ]
+        constraints = CONSTRAINTS
 
     def __str__(self) -> str:
         return f"{self.name} ({str(self.id)[:8]})"

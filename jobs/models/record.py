@@ -2,7 +2,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from jobs.models.job import choices
+from jobs.models.bounds import choices
 from jobs.status import Fault
 
 

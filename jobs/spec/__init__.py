@@ -36,6 +36,14 @@ from jobs.spec.text import (
 )
 from jobs.status import Visibility
 
+# What only a job takes that names a model, and what is its policy's to say.
+OF_A_MODEL = ("params", "risk")
+OF_AN_IMAGE = (
+    *("command", "env", "secrets", "volumes", "gpu_count", "min_vram_mb", "share"),
+    *("gpu_name", "cpus", "memory_mb", "shm_mb", "timeout_s", "grace_s"),
+    *("on_oom", "on_memory_oom"),
+)
+
 __all__ = [
     "NOT_ONE_LINE",
     "UNSTORABLE",
@@ -95,9 +103,7 @@ def _kind_errors(data: Mapping[str, Any]) -> dict[str, ValidationError]:
         text = "Give an image to run, or a model_name."
         return {"image": ValidationError(text, "required")}
     kind = "image" if data.get("image") else "model_name"
-    foreign = (
-        ["params"] if kind == "image" else ["command", "env", "secrets", "volumes"]
-    )
+    foreign = OF_A_MODEL if kind == "image" else OF_AN_IMAGE
     text = f"A job with {kind} does not take this. Leave it out."
     # An empty value says the same as none.
     return {

@@ -14,9 +14,10 @@ from jobs import lifecycle
 from jobs.api import views
 from jobs.api.filters import flag, refuse_unknown
 from jobs.api.problems import Unplaceable
+from jobs.api.routing import Rows
 from jobs.api.serializers import JobSerializer
 from jobs.api.submitting import JobSubmitSerializer
-from jobs.models import Job
+from jobs.models import Job, RoutingDecision, RoutingPolicy
 from jobs.spec import array
 from jobs.status import WaitReason
 from jobs.waiting import outside_line
@@ -83,8 +84,20 @@ class ExplainSerializer(AnswerSerializer):
     status = serializers.CharField()
 
 
+class RoutedSerializer(serializers.Serializer[RoutingDecision]):
+    """The tier that a model job would start with, and why no other."""
+
+    tier = serializers.CharField()
+    gpu_name = serializers.CharField()
+    complexity = serializers.FloatField()
+    fallback = serializers.CharField()
+    text = serializers.CharField()
+    candidates = Rows()
+
+
 class DryRunSerializer(AnswerSerializer):
     outcome = serializers.ChoiceField(["now", "later", "never"])
+    routed = RoutedSerializer(allow_null=True, default=None)
 
 
 def _shown(said: Answer) -> dict[str, Any]:
@@ -133,11 +146,26 @@ DRY_RUN = OpenApiParameter(
 class JobViewSet(views.JobViewSet):
     create_parameters = frozenset({"dry_run"})
 
-    def admit(self, spec: dict[str, Any]) -> None:
-        super().admit(spec)
+    def admit(self, spec: dict[str, Any]) -> dict[str, Any]:
+        spec = super().admit(spec)
+        if spec.get("model_name"):
+            return self._routed(spec)
         refusal = reservation.never(Job(owner=self.me, **spec))
         if refusal:
             raise Unplaceable(refusal)
+        return spec
+
+    def _routed(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """With the tier that its policy chose, and what that asks for."""
+        name = spec["model_name"]
+        row = RoutingPolicy.objects.active().filter(name=name).first()
+        if row is None:
+            text = f"There is no policy named {name}. See /api/v1/policies."
+            raise Unplaceable(text, "unknown_model")
+        try:
+            return reservation.routed(spec, row, by=self.me)
+        except reservation.Unroutable as refusal:
+            raise Unplaceable(str(refusal)) from refusal
 
     @extend_schema(
         request=JobSubmitSerializer,
@@ -151,8 +179,19 @@ class JobViewSet(views.JobViewSet):
         return Response(DryRunSerializer(self._dry_run(self.read_spec())).data)
 
     def _dry_run(self, spec: dict[str, Any]) -> dict[str, Any]:
-        views.JobViewSet.admit(self, spec)
-        job, terms, now = Job(owner=self.me, **spec), self.read_terms(), timezone.now()
+        try:
+            admitted = self.admit(spec)
+        except Unplaceable as refused:
+            if refused.get_codes() == "unknown_model":
+                raise
+            said = Answer(reason=WaitReason.NEVER_FITS, text=str(refused.detail))
+            return {**_shown(said), "outcome": "never"}
+        routed = admitted.pop("decision", None)
+        job, terms, now = (
+            Job(owner=self.me, **admitted),
+            self.read_terms(),
+            timezone.now(),
+        )
         if terms.get("hold"):
             job.held_at, job.held_by = now, self.me
         outcomes = lifecycle.check_parents(terms.get("depends_on", ()), by=self.me)
@@ -162,13 +201,14 @@ class JobViewSet(views.JobViewSet):
         refusal, explained = reservation.consider(job)
         if explained is None:
             said = Answer(reason=WaitReason.NEVER_FITS, text=refusal)
-            return {**_shown(said), "outcome": "never"}
+            return {**_shown(said), "outcome": "never", "routed": routed}
         if outside := outside_line(job, parents, now):
             said = Answer(reason=outside[0], text=outside[1])
-            return {**_shown(said), "outcome": "later"}
+            return {**_shown(said), "outcome": "later", "routed": routed}
         is_now = isinstance(explained.decision, Placement)
         shown = _shown(reservation.answer(explained))
-        return {**shown, "outcome": "now" if is_now else "later"}
+        outcome = "now" if is_now else "later"
+        return {**shown, "outcome": outcome, "routed": routed}
 
     @extend_schema(responses=ExplainSerializer, filters=False)
     def explain(self, request: Request, pk: str) -> Response:

@@ -5,6 +5,7 @@ looks at what is there, and does the next thing. No runner call is made inside a
 transaction.
 """
 
+from scheduler.execution.asked import asked_of
 from scheduler.execution.collecting import collect
 from scheduler.execution.ground import (
     BY,
@@ -13,6 +14,7 @@ from scheduler.execution.ground import (
     node_runner,
     work_folder,
 )
+from scheduler.execution.judging import is_waiting
 from scheduler.execution.launching import launch
 from scheduler.execution.launchspec import launch_spec
 from scheduler.execution.refusing import node_policy
@@ -22,10 +24,12 @@ from scheduler.execution.stopping import stop
 
 __all__ = [
     "BY",
+    "asked_of",
     "attempt_lock",
     "collect",
     "given_values",
     "is_at_work",
+    "is_waiting",
     "launch",
     "launch_spec",
     "node_policy",

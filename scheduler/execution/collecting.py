@@ -22,11 +22,12 @@ from scheduler.execution.ground import (
     wipe,
     work_folder,
 )
+from scheduler.execution.judging import judge
 from scheduler.execution.launching import mark_running
 from scheduler.execution.sealing import given_values
 from scheduler.models import GpuSample
 from scheduler.queue import enqueue
-from scheduler.reservation import release, usage_of, wake
+from scheduler.reservation import release, wake
 from scheduler.runner.base import (
     ContainerState,
     Observation,
@@ -57,12 +58,8 @@ def collect(attempt_id: str) -> None:
         failpoint("collect.removed")
         wipe(attempt)
         failpoint("collect.wiped")
-        if attempt.is_live:
-            reason, text = attempt.evidence["reason"], attempt.evidence["text"]
-            usage = usage_of(attempt)
-            lifecycle.finish(attempt, Reason(reason), text, usage=usage, by=BY)
-            failpoint("collect.judged")
-            # A job without a GPU kept its CPU until now.
+        # A job without a GPU kept its CPU until now.
+        if attempt.is_live and judge(attempt):
             wake()
 
 

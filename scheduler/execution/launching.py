@@ -15,6 +15,7 @@ from jobs.models import Attempt
 from jobs.secrets import mask_text
 from jobs.status import Fault, Phase, Reason
 from scheduler import ending
+from scheduler.execution.asked import asked_of
 from scheduler.execution.evidence import check_rights
 from scheduler.execution.ground import (
     BY,
@@ -24,6 +25,7 @@ from scheduler.execution.ground import (
     read,
     wipe,
 )
+from scheduler.execution.inputs import write_inputs
 from scheduler.execution.launchspec import launch_spec
 from scheduler.execution.pausing import pause_if_starts_fail
 from scheduler.execution.refusing import node_policy, refusal
@@ -160,6 +162,7 @@ def _launch(attempt: Attempt) -> Observation:
     failpoint("launch.staged")
     try:
         _make_folders(spec)
+        write_inputs(attempt)
         storage.open_log(attempt)
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -190,11 +193,12 @@ def _after_fault(attempt: Attempt, fault: RunnerFault) -> None:
         _settle(attempt, found)
         return
     reason = fault.reason
+    image = asked_of(attempt).image
     if reason is Reason.IMAGE_NOT_FOUND:
         # It was there when the job was placed: look for it again, then try again.
-        NodeImage.objects.filter(
-            node__name=attempt.node, image=attempt.job.image
-        ).update(state=ImageState.WANTED, updated_at=timezone.now())
+        NodeImage.objects.filter(node__name=attempt.node, image=image).update(
+            state=ImageState.WANTED, updated_at=timezone.now()
+        )
         reason = Reason.LAUNCH_FAULT
     # Only what is there and ours: with its name alone it may be somebody else's.
     if found is not None:

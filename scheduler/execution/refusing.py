@@ -6,10 +6,11 @@ from django.core.exceptions import ValidationError
 
 from jobs import spec
 from jobs.hostpolicy import HostPolicy, HostPolicyError
-from jobs.models import Attempt, Job
+from jobs.models import Attempt
 from jobs.models.sitepolicy import allowed
 from jobs.status import Reason
 from scheduler import hostpolicy
+from scheduler.execution.asked import Asked, asked_of
 from scheduler.runner.base import LaunchSpec, RunnerFault
 
 
@@ -23,27 +24,28 @@ def node_policy() -> HostPolicy:
 
 def refusal(attempt: Attempt, asked: LaunchSpec, policy: HostPolicy) -> str:
     """Empty if the attempt may be started here."""
+    wanted = asked_of(attempt)
     refusals = (
-        *_of_its_spec(attempt.job),
-        hostpolicy.refusal(asked, attempt.job.timeout_s, policy),
-        *_of_its_volumes(attempt.job, policy),
+        *_of_its_spec(wanted),
+        hostpolicy.refusal(asked, wanted.timeout_s, policy),
+        *_of_its_volumes(wanted, policy),
     )
     return next(filter(None, refusals), "")
 
 
-def _of_its_spec(job: Job) -> Iterator[str]:
+def _of_its_spec(wanted: Asked) -> Iterator[str]:
     """The rules of the API once more."""
     try:
-        spec.check_image(job.image)
-        spec.check_command(job.command)
-        spec.check_env(job.env)
-        spec.clean_volumes(job.volumes)
-        spec.clean_secrets(job.secrets)
+        spec.check_image(wanted.image)
+        spec.check_command(wanted.command)
+        spec.check_env(wanted.env)
+        spec.clean_volumes(wanted.volumes)
+        spec.clean_secrets(wanted.secrets)
     except ValidationError as error:
         yield " ".join(error.messages)
 
 
-def _of_its_volumes(job: Job, policy: HostPolicy) -> Iterator[str]:
-    for volume in job.volumes:
+def _of_its_volumes(wanted: Asked, policy: HostPolicy) -> Iterator[str]:
+    for volume in wanted.volumes:
         yield policy.refusal_of_volume(volume["source"], volume["mode"])
         yield spec.refusal_of_our_own(volume["source"])

@@ -5,13 +5,14 @@ from django.core.exceptions import ValidationError
 from jobs import secrets
 from jobs.models import Attempt
 from jobs.models.secret import sealed_for, unsealed
+from scheduler.execution.asked import asked_of
 from scheduler.mounting import NotAllowed
 
 
 def take_secrets(attempt: Attempt) -> dict[str, str]:
     """By variable. Kept, sealed, with the attempt until it ends: what was given is to be
     masked, whatever becomes of the secret meanwhile. Raises NotAllowed."""
-    if not attempt.job.secrets:
+    if not asked_of(attempt).secrets:
         return {}
     try:
         if not attempt.sealed:

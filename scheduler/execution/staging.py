@@ -11,6 +11,7 @@ from jobs.hostpolicy import HostPolicy
 from jobs.models import Attempt
 from jobs.status import Reason
 from scheduler import mounting
+from scheduler.execution.asked import asked_of
 from scheduler.runner.base import Mount, RunnerFault
 
 
@@ -27,21 +28,21 @@ def stage(attempt: Attempt, policy: HostPolicy) -> tuple[Mount, ...]:
     """
     if settings.RUNNER != "docker":
         # With no isolation no mount is one: the runner refuses them.
-        return tuple(_mount(v, Path(v["source"])) for v in attempt.job.volumes)
+        return tuple(_mount(v, Path(v["source"])) for v in asked_of(attempt).volumes)
     unstage(attempt)
     folder = mounts_folder(attempt)
-    if attempt.job.volumes:
+    if asked_of(attempt).volumes:
         folder.mkdir(parents=True)
     return tuple(
         _staged(volume, folder / str(number), policy)
-        for number, volume in enumerate(attempt.job.volumes)
+        for number, volume in enumerate(asked_of(attempt).volumes)
     )
 
 
 def staged(attempt: Attempt) -> tuple[Mount, ...]:
     """As `stage` made them."""
     folder = mounts_folder(attempt)
-    volumes = enumerate(attempt.job.volumes)
+    volumes = enumerate(asked_of(attempt).volumes)
     return tuple(_mount(volume, folder / str(number)) for number, volume in volumes)
 
 

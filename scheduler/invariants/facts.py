@@ -81,7 +81,8 @@ class AttemptFacts:
     nonce: str
     kind: str = Kind.JOB
     phase: str = ""
-    tier: str = ""
+    # By which routing decision it got what it asked for, if by any.
+    decision: int | None = None
     reason: str = ""
     exit_code: int | None = None
     started_at: datetime | None = None

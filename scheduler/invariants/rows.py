@@ -110,8 +110,8 @@ def _was_over(attempt: AttemptFacts) -> bool:
 
 
 def _starts(job: JobFacts) -> Iterator[Finding]:
-    """Numbers without a gap, and another start only after an infra fault or, of a model
-    job, with another tier."""
+    """Numbers without a gap, and another start only after an infra fault or by a
+    decision to try something else."""
     numbers = [each.number for each in job.attempts]
     if numbers != list(range(1, len(numbers) + 1)):
         yield Finding(
@@ -136,7 +136,7 @@ def _starts(job: JobFacts) -> Iterator[Finding]:
 
 def _may_follow(attempt: AttemptFacts, following: AttemptFacts) -> bool:
     is_infra = bool(attempt.reason) and Reason(attempt.reason).fault is Fault.INFRA
-    return is_infra or (not attempt.is_live and attempt.tier != following.tier)
+    return is_infra or (not attempt.is_live and attempt.decision != following.decision)
 
 
 def _holding(job: JobFacts, attempt: AttemptFacts) -> Iterator[Finding]:

@@ -64,8 +64,11 @@ def never(job: Job, *, snapshot: Snapshot | None = None) -> str:
     too large for any node, or for a limit of its owner or group."""
     snapshot = snapshot or load_hardware()
     refusal = placement.fits_ever(snapshot, request_of(job))
-    if refusal:
-        return refusal
+    return refusal or over_limits(job, snapshot)
+
+
+def over_limits(job: Job, snapshot: Snapshot) -> str:
+    """Why it is too large for a limit of its owner or group; empty if it is not."""
     rows = Quota.objects.concerning(job.owner, job.group)
     users, groups, everyone = rows.limits()
     own, shared = users.get(job.owner.email, everyone), groups.get(job.group)

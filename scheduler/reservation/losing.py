@@ -27,7 +27,10 @@ def lose_node(name: str, text: str) -> None:
         lost = Node.objects.filter(name=name).exclude(state__in=kept)
         if lost.update(state=NodeState.DOWN):
             audit.record("node.lost", target=name, by=BY, text=text)
-    attempts = Attempt.objects.live().filter(node=name).select_related("job")
+    # A validator attempt before that whose result it looks at; and a result in review
+    # needs no node any more.
+    attempts = Attempt.objects.bound().filter(node=name).order_by("job", "-number")
+    attempts = attempts.select_related("job")
     for attempt in attempts:
         _lose(attempt, text)
     if attempts:

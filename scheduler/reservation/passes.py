@@ -17,6 +17,7 @@ from scheduler.queue import enqueue
 from scheduler.reservation.decisions import keep
 from scheduler.reservation.holding import BY, ReservationLost, reserve
 from scheduler.reservation.line import Line, lane_key, load_lanes
+from scheduler.reservation.rerouting import reroute_waiting
 from scheduler.reservation.snapshots import load_snapshot
 from scheduler.reservation.waking import the_only_pass, wake
 
@@ -63,6 +64,7 @@ def one_pass() -> int:
     if placed:
         keep(snapshot, line.lanes, made)
     _tell(line, made)
+    reroute_waiting(made.waits)
     if not made.is_whole:
         wake()
     return placed

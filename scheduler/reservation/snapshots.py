@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from jobs.models import Attempt
-from jobs.status import WITH_CONTAINER
+from jobs.status import WITH_CONTAINER, Kind
 from scheduler import placement
 from scheduler.models import GPU, Allocation, ImageState, Node, NodeImage, NodeState
 from scheduler.placement import CHARGED_AT_ONCE_S, SLACK_S, Holding, Lane, Taken
@@ -94,6 +94,7 @@ def _live_attempts(now: datetime) -> dict[Any, _Live]:
         "pk": "pk",
         "node": "node",
         "phase": "phase",
+        "kind": "kind",
         "cpus": "cpus",
         "memory_mb": "memory_mb",
         "created_at": "created_at",
@@ -142,7 +143,8 @@ def _account_of(one: _Live) -> Live:
     return Live(
         owner=one.row["owner"],
         group=one.row["group"],
-        is_running=one.is_running,
+        # A validator attempt is part of a job that has run.
+        is_running=one.is_running and one.row["kind"] == Kind.JOB,
         gpus=one.gpus,
         vram_mb=one.vram_mb,
         gpu_seconds=one.gpu_seconds,

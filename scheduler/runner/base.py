@@ -13,6 +13,9 @@ from typing import Protocol
 
 from jobs.status import Reason
 
+# Where a container sees what its LaunchSpec's `inputs` holds, read-only.
+INPUTS = "/gpujobs"
+
 # Told of a pull: the bytes that are here, of how many are known of so far.
 Progress = Callable[[int, int], None]
 
@@ -52,6 +55,8 @@ class LaunchSpec:
     user: tuple[int, int]
     artifacts: Path
     scratch: Path
+    # What it is to read: a folder of files of ours, or none.
+    inputs: Path | None = None
     mounts: tuple[Mount, ...] = ()
     cpus: float | None = None
     memory_mb: int | None = None

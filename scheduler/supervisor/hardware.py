@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from jobs import audit
 from jobs.models import Attempt
-from jobs.models.job import MAX_MB
+from jobs.models.bounds import MAX_MB
 from scheduler.execution import BY
 from scheduler.inventory.base import (
     Device,

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -15,7 +15,7 @@ from django.utils import timezone
 from jobs import lifecycle
 from jobs.exceptions import TransitionConflict
 from jobs.failpoints import failpoint
-from jobs.models import Job
+from jobs.models import Attempt, Job, RoutingPolicy
 from jobs.models.job import JobQuerySet
 from jobs.status import Reason
 from scheduler.execution import BY, node_policy
@@ -88,9 +88,16 @@ class Images:
             for group in first.order_by("-highest", "oldest")
             if self._is_for_us(group["node_labels"])
         )
-        return list(dict.fromkeys(images))[:MOST_IMAGES]
+        return list(dict.fromkeys([*images, *self._of_validators()]))[:MOST_IMAGES]
 
-    def _wanting(self, image: str) -> Iterable[Job]:
+    def _of_validators(self) -> list[str]:
+        """Of what runs here and will be judged here."""
+        here = Attempt.objects.bound().filter(node=self._node.name)
+        ids = here.filter(job__policy__isnull=False).values("job__policy")
+        policies = RoutingPolicy.objects.filter(pk__in=ids)
+        return [c.image for row in policies for c in row.read().execution_checks]
+
+    def _wanting(self, image: str) -> list[Job]:
         jobs = self._ready().filter(image=image)
         return [job for job in jobs if self._is_for_us(job.node_labels)]
 
@@ -195,9 +202,13 @@ class Images:
         if elsewhere.exclude(node=self._node).exists():
             self._write(image, ImageState.FAILED, text=str(fault))
             return
-        self._node.images.filter(image=image).delete()
         text = f"Image {image} can not be had: {fault}"
-        for job in self._wanting(image):
+        wanting = self._wanting(image)
+        if not wanting:  # a validator wants it, whose launch will tell
+            self._write(image, ImageState.FAILED, text=text)
+            return
+        self._node.images.filter(image=image).delete()
+        for job in wanting:
             # Its owner may have cancelled it meanwhile, or another node have taken it.
             with contextlib.suppress(TransitionConflict):
                 lifecycle.fail_queued(job, fault.reason, text, by=BY)

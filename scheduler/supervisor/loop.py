@@ -17,7 +17,7 @@ from jobs import lifecycle, storage
 from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.status import Phase, Reason
-from scheduler.execution import BY, is_at_work, sweep_mounts
+from scheduler.execution import BY, asked_of, is_at_work, is_waiting, sweep_mounts
 from scheduler.inventory.base import Inventory
 from scheduler.models import Node, NodeState
 from scheduler.periods import Periods
@@ -168,8 +168,8 @@ class Supervisor:
     # --- Containers ------------------------------------------------------------------
 
     def _live(self) -> list[Attempt]:
-        rows = Attempt.objects.live().filter(node=self._node.name)
-        return list(rows.select_related("job"))
+        rows = Attempt.objects.bound().filter(node=self._node.name)
+        return list(rows.select_related("job__policy"))
 
     def _reconcile(self) -> bool:
         """Ask for what is missing; True if there is what is not ours any more."""
@@ -241,15 +241,17 @@ class Supervisor:
         return bool(left)
 
     def _known(self, attempt: Attempt) -> Known:
+        asked = asked_of(attempt)
         return Known(
             attempt_id=str(attempt.pk),
             container=attempt.container,
             phase=Phase(attempt.phase),
             ran_for=self._clock.ran_for(attempt),
-            timeout=timedelta(seconds=attempt.job.timeout_s),
-            grace=timedelta(seconds=attempt.job.grace_s),
+            timeout=timedelta(seconds=asked.timeout_s),
+            grace=timedelta(seconds=asked.grace_s),
             stop_wanted=bool(attempt.stop_reason),
             stop_sent_at=attempt.stop_sent_at,
+            is_waiting=is_waiting(attempt),
         )
 
 

@@ -26,6 +26,10 @@ TRIGGERS: dict[str, dict[str, set[str]]] = {
     "sqlite": {
         "jobs_job": {"guard_job_moves", "guard_job_terminal", "guard_job_ends"},
         "jobs_attempt": {"guard_attempt_ended", "guard_attempt_holds"},
+        "jobs_routingpolicy": {"guard_policy_frozen", "guard_policy_kept"},
+        "jobs_modeltier": {
+            f"guard_tier_{verb}" for verb in ("insert", "update", "delete")
+        },
         "scheduler_allocation": {
             "guard_allocation_open",
             "guard_allocation_update",
@@ -40,6 +44,8 @@ TRIGGERS: dict[str, dict[str, set[str]]] = {
     "postgresql": {
         "jobs_job": {"guard_row"},
         "jobs_attempt": {"guard_row", "guard_holds"},
+        "jobs_routingpolicy": {"guard_row"},
+        "jobs_modeltier": {"guard_row"},
         "scheduler_allocation": {"guard_open", "guard_update", "guard_delete"},
         **{
             table: {"guard_row", "guard_truncate"}

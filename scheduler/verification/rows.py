@@ -76,7 +76,7 @@ def attempt_facts(attempt: Attempt, job: Job) -> AttemptFacts:
         nonce=attempt.nonce,
         kind=attempt.kind,
         phase=attempt.phase,
-        tier=attempt.tier,
+        decision=attempt.decision_id,
         reason=attempt.reason,
         exit_code=attempt.exit_code,
         started_at=attempt.started_at,

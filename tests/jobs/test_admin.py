@@ -13,11 +13,15 @@ from django.urls import reverse
 from jobs.models import (
     ApiToken,
     AuditRecord,
+    Evaluation,
     Job,
     JobDependency,
     Quota,
+    RoutingDecision,
+    RoutingPolicy,
     Secret,
     SitePolicy,
+    SuiteRun,
     User,
 )
 from jobs.sealing import seal
@@ -26,7 +30,8 @@ from jobs.status import Condition, Reason, Status
 from tests.factories import PASSWORD, make_artifact, make_job, make_user
 
 OURS = [*apps.get_app_config("jobs").get_models()]
-HISTORY = [model for model in OURS if model not in (User, Quota, SitePolicy)]
+CHANGED = (User, Quota, SitePolicy, RoutingPolicy)
+HISTORY = [model for model in OURS if model not in CHANGED]
 
 
 def page(user: User) -> Client:
@@ -48,7 +53,13 @@ def root(db: None) -> Client:
 
 def make_history(owner: User) -> Job:
     job = make_job(owner, status=Status.SUCCEEDED, env={"TOKEN": "hf_secret"})
-    make_artifact(job.attempts.get())
+    attempt = job.attempts.get()
+    make_artifact(attempt)
+    routed = make_job(owner, model_name=f"m{job.pk.hex[:8]}")
+    assert routed.policy
+    RoutingDecision.objects.create(job=routed, number=1, cause="submitted", text="-")
+    SuiteRun.objects.create(policy=routed.policy, suite="all", by="olga")
+    Evaluation.objects.create(attempt=attempt)
     Secret.objects.create(owner=owner, name="HF_TOKEN", sealed="sealed text")
     make_job(owner, status=Status.FAILED, reason=Reason.CUDA_OOM)
     seal()

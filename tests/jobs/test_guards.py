@@ -117,8 +117,9 @@ ILLEGAL = [
     ("a negative number of GPUs", Status.QUEUED, "gpu_count = -1"),
     ("no VRAM at all", Status.QUEUED, "min_vram_mb = 0"),
     ("a priority above 100", Status.QUEUED, "priority = 101"),
-    ("an image and a model at once", Status.QUEUED, "model_name = 'm'"),
-    ("neither an image nor a model", Status.QUEUED, "image = ''"),
+    ("a model by no policy", Status.QUEUED, "model_name = 'm', risk = 'low'"),
+    ("a risk without a model", Status.QUEUED, "risk = 'low'"),
+    ("no image", Status.QUEUED, "image = ''"),
     ("a share of unknown size", Status.QUEUED, "share = TRUE"),
     ("a hold by nobody", Status.QUEUED, f"held_at = {NOW}"),
     ("a holder without a hold", Status.QUEUED, "held_by_id = owner_id"),
@@ -171,8 +172,17 @@ class TestAttempts:
 
     def test_a_validator_attempt_may_live_beside_it(self) -> None:
         job = make_job()
-        Attempt.objects.create(job=job, number=1, node="gauss")
-        Attempt.objects.create(job=job, number=2, node="gauss", kind="validator")
+        own = Attempt.objects.create(job=job, number=1, node="gauss")
+        beside = {"job": job, "number": 2, "node": "gauss", "kind": "validator"}
+        Attempt.objects.create(**beside, subject=own, validator="tests pass")
+
+    def test_a_validator_attempt_looks_at_another_for_a_validator(self) -> None:
+        job = make_job()
+        own = Attempt.objects.create(job=job, number=1, node="gauss")
+        beside = {"job": job, "number": 2, "node": "gauss", "kind": "validator"}
+        for missing in ({"subject": own}, {"validator": "tests pass"}, {}):
+            with refused(), transaction.atomic():
+                Attempt.objects.create(**beside, **missing)
 
     def test_a_container_belongs_to_one_attempt(self) -> None:
         one, other = make_job(), make_job()

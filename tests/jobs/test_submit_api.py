@@ -309,7 +309,7 @@ def submit_to(viewset: type[JobViewSet], user: User, **headers: str) -> Any:
 
 def test_a_subclass_may_refuse_before_anything_is_queued(alice: User) -> None:
     class Full(JobViewSet):
-        def admit(self, spec: dict[str, Any]) -> None:
+        def admit(self, spec: dict[str, Any]) -> dict[str, Any]:
             raise Unplaceable("No GPU has 90,000 MiB.", gpus=[{"total_mb": 80_000}])
 
     answer = submit_to(Full, alice)
@@ -323,8 +323,9 @@ def test_the_same_request_twice_at_once_makes_one_job(alice: User) -> None:
     """The other request commits between our look and our insert."""
 
     class Slow(JobViewSet):
-        def admit(self, spec: dict[str, Any]) -> None:
+        def admit(self, spec: dict[str, Any]) -> dict[str, Any]:
             lifecycle.submit(by=alice, idempotency_key="k1", **spec)
+            return spec
 
     answer = submit_to(Slow, alice, **{"Idempotency-Key": "k1"})
     assert answer.status_code == 200
@@ -333,7 +334,7 @@ def test_the_same_request_twice_at_once_makes_one_job(alice: User) -> None:
 
 def test_a_repeat_is_not_asked_for_admission_again(alice: User) -> None:
     class Full(JobViewSet):
-        def admit(self, spec: dict[str, Any]) -> None:
+        def admit(self, spec: dict[str, Any]) -> dict[str, Any]:
             raise Unplaceable("The hardware shrank.")
 
     key = {"Idempotency-Key": "k1"}

@@ -28,9 +28,7 @@ def rows(job: Job) -> list[Any]:
 
 
 def test_the_reason_the_place_and_the_time_are_there(alice: User, gpu: GPU) -> None:
-    held = make_live_attempt(
-        make_job(status=Status.RUNNING), number=2, kind="validator"
-    )
+    held = make_job(status=Status.RUNNING).attempts.get()
     hold(held, gpu, 20 * GB)
     text = page(alice, make_job(alice, min_vram_mb=10 * GB, share=True))
     assert '<span class="reason ">resources</span>' in text

@@ -147,7 +147,7 @@ GUARDS = {
     "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'guard_%'",
     "postgresql": "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'guard_%'",
 }
-COUNTS = {"sqlite": 19, "postgresql": 14}
+COUNTS = {"sqlite": 24, "postgresql": 16}
 
 
 def count_guards() -> int:

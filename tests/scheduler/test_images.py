@@ -123,7 +123,6 @@ class TestPresence:
         self, images: Images, slow: SlowRunner
     ) -> None:
         make_job(image="lab/train:1", status=Status.RUNNING)
-        make_job(model_name="m", image="")
         assert images.turn() is False
         assert NodeImage.objects.count() == 0
 

@@ -209,8 +209,8 @@ JOBS = [
         ["I5 started_again"],
     ),
     (
-        "started again with the next tier",
-        job("succeeded", FAILED, again(WELL, tier="large")),
+        "started again by a decision to try the next tier",
+        job("succeeded", FAILED, again(WELL, decision=2)),
         [],
     ),
     (

@@ -5,7 +5,7 @@ from typing import Any
 
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
-from scheduler.runner.base import LaunchSpec
+from scheduler.runner.base import INPUTS, LaunchSpec
 from scheduler.runner.docker.logs import log_config
 
 ARTIFACTS = "/artifacts"
@@ -85,6 +85,8 @@ def _device_requests(spec: LaunchSpec) -> list[DeviceRequest]:
 
 def _mounts(spec: LaunchSpec) -> list[Mount]:
     own = [(ARTIFACTS, spec.artifacts, False), (SCRATCH, spec.scratch, False)]
+    if spec.inputs is not None:
+        own.append((INPUTS, spec.inputs, True))
     asked = [(m.target, Path(m.source), m.read_only) for m in spec.mounts]
     return [
         Mount(

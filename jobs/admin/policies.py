@@ -1,0 +1,149 @@
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
+from django.db.models import Max, QuerySet
+from django.forms.models import BaseInlineFormSet
+from django.http import HttpRequest
+
+from jobs import policies
+from jobs.admin.base import HistoryAdmin, LooksOnly, ToldAdmin
+from jobs.models import (
+    Evaluation,
+    ModelTier,
+    RoutingDecision,
+    RoutingPolicy,
+    SuiteRun,
+)
+from jobs.models.routing import digest_of
+from jobs.routing import RoutingError, document_of, parse
+
+
+class TierFormSet(BaseInlineFormSet):
+    """The policy and its tiers are judged together, before either is saved."""
+
+    def clean(self) -> None:
+        super().clean()
+        if any(self.errors):
+            return
+        kept = [f for f in self.forms if f.cleaned_data and not self._is_deleted(f)]
+        tiers = sorted((form.instance for form in kept), key=lambda tier: tier.position)
+        document = {
+            **self.instance.own_document(),
+            "tiers": [tier.document() for tier in tiers],
+        }
+        try:
+            policy = parse(document)
+            policies.check_tiers(policy)
+        except RoutingError as error:
+            raise ValidationError(str(error), "bad_policy") from error
+        self.instance.digest = digest_of(document_of(policy))
+
+    def _is_deleted(self, form: forms.BaseForm) -> bool:
+        return bool(self.can_delete and form.cleaned_data.get("DELETE"))
+
+
+class TierInline(admin.StackedInline):
+    model = ModelTier
+    formset = TierFormSet
+    extra = 0
+    has_view_permission = LooksOnly.has_view_permission
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _may_change(request, obj)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _may_change(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _may_change(request, obj)
+
+
+def _may_change(request: HttpRequest, obj: Any) -> bool:
+    is_frozen = obj is not None and obj.is_frozen
+    return request.user.is_superuser and not is_frozen
+
+
+@admin.register(RoutingPolicy)
+class RoutingPolicyAdmin(ToldAdmin):
+    """Every operator may read; a superuser writes, as images and commands are in it. What
+    a job was routed by is frozen: save it as a new version."""
+
+    list_display = ("name", "version", "is_active", "work", "used_at", "activated_at")
+    list_filter = ("is_active", "name")
+    search_fields = ("name", "description")
+    readonly_fields = ("version", "is_active", "used_at", "activated_at", "created_by")
+    inlines = (TierInline,)
+    actions = ("activate", "retire")
+    save_as = True
+    save_as_continue = False
+    has_view_permission = LooksOnly.has_view_permission
+    has_module_permission = LooksOnly.has_module_permission
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return request.user.is_superuser
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        # The page must be had to be saved as a new version.
+        return request.user.is_superuser
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _may_change(request, obj) and not (obj and obj.is_active)
+
+    def save_model(
+        self, request: HttpRequest, obj: RoutingPolicy, form: Any, change: bool
+    ) -> None:
+        if not change:
+            same = RoutingPolicy.objects.filter(name=obj.name)
+            obj.version = (same.aggregate(last=Max("version"))["last"] or 0) + 1
+            obj.created_by = str(request.user)
+        super().save_model(request, obj, form, change)
+
+    @admin.action(description="Let new jobs be routed by the selected version")
+    def activate(self, request: HttpRequest, queryset: QuerySet[RoutingPolicy]) -> None:
+        for row in queryset:
+            try:
+                policies.activate(row, by=request.user)
+                self.message_user(request, f"{row} is live.")
+            except policies.GateRefused as refused:
+                text = (
+                    f"{row} is not live: {refused} Who must override that gives a "
+                    "reason: manage.py policy activate --because."
+                )
+                self.message_user(request, text, messages.ERROR)
+
+    @admin.action(description="Route no new jobs by the selected version")
+    def retire(self, request: HttpRequest, queryset: QuerySet[RoutingPolicy]) -> None:
+        for row in queryset:
+            policies.retire(row, by=request.user)
+
+
+@admin.register(ModelTier)
+class ModelTierAdmin(HistoryAdmin):
+    """To be searched; a tier is changed with its policy."""
+
+    list_display = ("name", "policy", "position", "image", "gpu_count", "min_vram_mb")
+    list_select_related = ("policy",)
+    search_fields = ("name", "image", "policy__name")
+
+
+@admin.register(RoutingDecision)
+class RoutingDecisionAdmin(HistoryAdmin):
+    list_display = ("job", "number", "cause", "policy", "tier", "text", "created_at")
+    list_filter = ("cause",)
+    list_select_related = ("job", "policy")
+    search_fields = ("job__id", "tier")
+
+
+@admin.register(Evaluation)
+class EvaluationAdmin(HistoryAdmin):
+    list_display = ("attempt", "is_accepted", "review_until", "reviewed_by")
+    list_filter = ("is_accepted", "review_accepts")
+    list_select_related = ("attempt",)
+
+
+@admin.register(SuiteRun)
+class SuiteRunAdmin(HistoryAdmin):
+    list_display = ("suite", "policy", "scores", "started_at", "finished_at", "by")
+    list_select_related = ("policy",)

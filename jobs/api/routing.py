@@ -1,0 +1,140 @@
+"""Policies as people may name them, and what was decided and judged by them."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs.api.access import READS
+from jobs.api.fields import ParamsField, Strict, StrictBoolean, StrictChar
+from jobs.api.filters import refuse_unknown
+from jobs.api.pagination import Pages
+from jobs.models import Evaluation, ModelTier, RoutingDecision, RoutingPolicy
+
+PAGE_PARAMETERS = {Pages.page_query_param, Pages.page_size_query_param}
+
+
+class Rows(serializers.ListField):
+    """JSON objects, as they were recorded."""
+
+    child = ParamsField()
+
+
+class TierSerializer(serializers.ModelSerializer[ModelTier]):
+    class Meta:
+        model = ModelTier
+        fields = [
+            "name",
+            "image",
+            "gpu_count",
+            "min_vram_mb",
+            "share",
+            "timeout_s",
+            "model_version",
+            "prompt_version",
+            "max_complexity",
+            "max_risk",
+        ]
+
+
+class PolicySerializer(serializers.ModelSerializer[RoutingPolicy]):
+    """`params` is the JSON Schema that a job's params must meet, null for none."""
+
+    params = ParamsField(read_only=True, allow_null=True)
+    tiers = TierSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = RoutingPolicy
+        fields = [
+            "name",
+            "version",
+            "description",
+            "work",
+            "prefer",
+            "params",
+            "tiers",
+            "max_escalations",
+            "review",
+        ]
+
+
+class DecisionSerializer(serializers.ModelSerializer[RoutingDecision]):
+    """`candidates` are all tiers on each type of GPU, with why each was not taken."""
+
+    policy = serializers.CharField(source="policy.name", default=None, allow_null=True)
+    policy_version = serializers.IntegerField(
+        source="policy.version", default=None, allow_null=True
+    )
+    contributions = Rows(read_only=True)
+    candidates = Rows(read_only=True)
+    request = ParamsField(read_only=True)
+    attempts = serializers.SlugRelatedField[Any](
+        "number", many=True, read_only=True, help_text="Numbers of the attempts by it."
+    )
+
+    class Meta:
+        model = RoutingDecision
+        fields = [
+            "number",
+            "cause",
+            "policy",
+            "policy_version",
+            "tier",
+            "gpu_name",
+            "model_version",
+            "prompt_version",
+            "params_digest",
+            "risk",
+            "complexity",
+            "contributions",
+            "candidates",
+            "fallback",
+            "text",
+            "request",
+            "attempts",
+            "created_at",
+        ]
+
+
+class EvaluationSerializer(serializers.ModelSerializer[Evaluation]):
+    outcomes = Rows(read_only=True)
+    scores = ParamsField(read_only=True)
+
+    class Meta:
+        model = Evaluation
+        fields = [
+            "is_accepted",
+            "outcomes",
+            "scores",
+            "gpu_seconds",
+            "review_until",
+            "reviewed_at",
+            "reviewed_by",
+            "review_accepts",
+            "review_text",
+        ]
+
+
+class ReviewSerializer(Strict):
+    """Whether a result that waits for a person is accepted, and why."""
+
+    accepts = StrictBoolean()
+    text = StrictChar(required=False, allow_blank=True, max_length=4000)
+
+
+class PolicyView(APIView):
+    """The policies that a `model_name` may name, as they are live."""
+
+    pagination_class = Pages
+    scopes = READS
+
+    @extend_schema(responses=PolicySerializer(many=True))
+    def get(self, request: Request) -> Response:
+        refuse_unknown(request, PAGE_PARAMETERS)
+        rows = RoutingPolicy.objects.active().prefetch_related("tiers")
+        pages = self.pagination_class()
+        page = pages.paginate_queryset(rows.order_by("name"), request, view=self)
+        return pages.get_paginated_response(PolicySerializer(page, many=True).data)

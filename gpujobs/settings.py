@@ -141,7 +141,6 @@ LOGOUT_REDIRECT_URL = "login"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
-USE_TZ = True
 
 # SQLite serves one machine with nothing to install; a team sets DATABASE_URL to
 # PostgreSQL. A deferred BEGIN on SQLite is a livelock under load, hence IMMEDIATE.
@@ -193,7 +192,6 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 # Origins of front ends that may use the API from a browser; with tokens, never cookies.
 CORS_ALLOWED_ORIGINS = env.list("GPUJOBS_CORS_ORIGINS", default=[])
 CORS_URLS_REGEX = r"^/api/v1/"
-CORS_ALLOW_CREDENTIALS = False
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
@@ -247,7 +245,7 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_NAME_OVERRIDES": {
         "Risk": "jobs.api.schema.RISK",
-        "OnOom": "jobs.api.schema.ON_OOM",
+        "Oom": "jobs.api.schema.OOM",
     },
     "PREPROCESSING_HOOKS": ["jobs.api.schema.of_version_1"],
     "POSTPROCESSING_HOOKS": [

@@ -10,7 +10,7 @@ from jobs.status import OnOom
 
 # Fields of several serializers whose choices are the same have one name in the schema.
 RISK = [word.value for word in Risk]
-ON_OOM = [word.value for word in OnOom]
+OOM = [word.value for word in OnOom]
 PROBLEM = {
     "type": "object",
     "description": "RFC 9457 problem details.",

@@ -45,6 +45,7 @@ def request_cancel(job: Job, *, by: User) -> Job:
     note(job, "cancel_requested", by=by)
     if job.reason == IN_REVIEW:  # no container is left that a node would have to stop
         end_parked(job, reason, "Cancelled while its result was in review.", by=by)
+        job.refresh_from_db()
         return job
     for attempt in job.attempts.live():
         _wish(attempt, reason, now)

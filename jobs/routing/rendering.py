@@ -11,12 +11,16 @@ from jobs.routing.terms import Policy
 
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]{0,62})[ \t]*\}\}")
 
+# Mistyped, more likely than meant.
+_ALIKE = re.compile(r"\{\{[^{}]*\}\}")
+
 
 def placeholders(template: str, *, place: str = "") -> frozenset[str]:
-    """The names in it. Raises RoutingError for braces that are no placeholder."""
-    rest = _PLACEHOLDER.sub("", template)
-    if "{{" in rest or "}}" in rest:
-        text = "write {{ name }}, with a name of letters, digits and _."
+    """The names in it. Raises RoutingError for what looks like a placeholder and is none:
+    braces of JSON or of a shell may stand as they are."""
+    wrong = _ALIKE.search(_PLACEHOLDER.sub("", template))
+    if wrong:
+        text = f"{wrong.group()[:60]}: write {{{{ name }}}}, of letters, digits and _."
         raise RoutingError(place, text)
     return frozenset(_PLACEHOLDER.findall(template))
 

@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 
 import pytest
 import requests
+import yaml
 
 from tests.e2e.gates import MOUNT, Gates
+from tests.e2e.operator import Operator
 from tests.e2e.stack import ROOT, Person, Stack, running, until
 from tests.rig.daemon import PrivateDaemon
 from tests.rig.fixtures import IMAGE
@@ -48,7 +50,11 @@ SUBMITTED = ["submit.written", "submit.committed"]
 CANCELLED = ["cancel.written", "cancel.committed"]
 TIMED_OUT = ["expire.written"]
 PULLED = ["pull.begun", "pull.over"]
-ALL = [*NATURAL, *UNSTARTED, *STOPPED, *SUBMITTED, *CANCELLED, *TIMED_OUT, *PULLED]
+JUDGED = ["judge.validating", "judge.written", "judge.parked"]
+ALL = [
+    *(*NATURAL, *UNSTARTED, *STOPPED, *SUBMITTED, *CANCELLED, *TIMED_OUT, *PULLED),
+    *JUDGED,
+]
 
 
 def test_every_failpoint_of_the_code_has_its_test() -> None:
@@ -177,6 +183,44 @@ def test_a_container_that_was_made_and_perhaps_not_started(
     did_its_work(ada, job_id)
     # Never a second container for one attempt: the first may have been started.
     assert attempts(ada, job_id) == ["launch_fault", "completed"]
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_result_that_is_judged_by_another_container_and_a_person(
+    ada: Person,
+    operator: Operator,
+    stack: Stack,
+    failpoints: Failpoints,
+    name: str,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {**POLICY, "name": name, "review": "always", "validators": [RUN]}
+        )
+    )
+    stack.manage("policy", "load", str(file), "--activate")
+    failpoints.arm(name)
+    job_id = ada.submit(model_name=name)
+    failpoints.wait_for(name)
+    until(lambda: ada.job(job_id)["reason"] == "in_review", "it to be in review")
+    assert operator.post(f"/jobs/{job_id}/review", {"accepts": True}).status_code == 200
+    ada.wait_for(job_id, "succeeded")
+    assert ended(ada, job_id) == ["succeeded"]
+    assert attempts(ada, job_id) == ["completed", "completed"]
+
+
+RUN = {
+    "name": "runs",
+    "container": IMAGE,
+    "command": ["grep", "42", "{{ result }}/answer"],
+}
+POLICY = {
+    "tiers": [
+        {"name": "only", "image": IMAGE, "command": WORKS, "model_version": "1"},
+    ],
+}
 
 
 @pytest.mark.parametrize("name", [*STOPPED, *CANCELLED])

@@ -10,11 +10,11 @@ from typing import Any
 
 from jobs.status import Reason
 from scheduler.runner.base import ContainerState, Observation
+from scheduler.signatures import cuda_oom
 
 CLOCKS_DIFFER = timedelta(seconds=1)
 _SIGNALS = {1: "HUP", 2: "INT", 4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL"}
 _SIGNALS |= {11: "SEGV", 13: "PIPE", 15: "TERM"}
-_CUDA_OOM = ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAll")
 
 _CANCELLED = "It was stopped because its cancel was requested."
 _ORDERED = {
@@ -139,10 +139,10 @@ def _exited(found: Observation, known: Known) -> tuple[Reason, str]:
         return Reason.KILLED_EXTERNALLY, text
     if code in (126, 127) and _INIT_FAILED in known.log_tail:
         return _not_run(code, known.log_tail.strip())
-    if any(words in known.log_tail for words in _CUDA_OOM):
+    if said_by := cuda_oom(known.log_tail):
         return Reason.CUDA_OOM, (
-            f"Exit code {code}, and its log says that the GPU's memory was not "
-            "enough. Ask for a larger min_vram_mb."
+            f"Exit code {code}, and {said_by} said in its log that the GPU's memory was "
+            "not enough."
         )
     return Reason.NONZERO_EXIT, f"Exit code {code}{_signal(code)}. See the log's end."
 

@@ -35,7 +35,8 @@ from scheduler.runner.base import (
     boot_id,
 )
 
-LOG_TAIL = 8192
+# A traceback of many processes is long.
+LOG_TAIL = 64 * 1024
 SLICE_S = 5.0
 
 

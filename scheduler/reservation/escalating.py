@@ -6,7 +6,6 @@ from jobs.models import Attempt, Job, RoutingDecision
 from jobs.routing import Trouble
 from jobs.status import Cause, Kind, OnOom, Reason
 from scheduler import ladder, placement
-from scheduler.placement import Snapshot
 from scheduler.reservation.line import request_of
 from scheduler.reservation.routing import decide, healthy
 from scheduler.reservation.snapshots import load_hardware
@@ -76,33 +75,41 @@ def _own_attempts(job: Job) -> list[Attempt]:
 
 def _next_rung(attempt: Attempt, trouble: Trouble, ended: Ending) -> Next:
     job = attempt.job
-    if trouble is Trouble.CUDA_OOM and job.on_oom == OnOom.ESCALATE:
-        rung = _more_vram(attempt, healthy(load_hardware()))
-    elif trouble is Trouble.MEMORY_OOM and job.on_memory_oom == OnOom.ESCALATE:
-        nodes = load_hardware().nodes.values()
-        given = attempt.memory_mb or job.memory_mb
-        rung = ladder.more_memory(given, (node.memory_mb for node in nodes))
+    if trouble is Trouble.CUDA_OOM:
+        field, word, rung = "on_oom", job.on_oom, _more_vram(attempt)
+    elif trouble is Trouble.MEMORY_OOM:
+        field, word, rung = "on_memory_oom", job.on_memory_oom, _more_memory(attempt)
     else:
         return None, None
-    reason, text = ended
-    if job.escalations >= ladder.MOST_RUNGS:
-        return None, (
-            reason,
-            f"{text} It was tried with more {ladder.MOST_RUNGS} times.",
-        )
-    if not rung.changes:
-        return None, (reason, f"{text} {rung.text}")
+    if text := _why_not(job, field, word, rung):
+        return None, (ended[0], f"{ended[1]} {text}")
     cause = Cause(trouble)
     return RoutingDecision(cause=cause, request=rung.changes, text=rung.text), None
 
 
-def _more_vram(attempt: Attempt, snapshot: Snapshot) -> ladder.Rung:
-    job = attempt.job
+def _why_not(job: Job, field: str, word: str, rung: ladder.Rung) -> str:
+    """Why the rung is not tried, and what it would be; empty if it is tried."""
+    if not rung.changes:
+        return rung.text
+    if word != OnOom.ESCALATE:
+        told = ", ".join(f"{name} {value}" for name, value in rung.changes.items())
+        return f"Ask for {told}, or for {field}: escalate, which tries that by itself."
+    if job.escalations >= ladder.MOST_RUNGS:
+        return f"It was tried with more {ladder.MOST_RUNGS} times."
+    return ""
+
+
+def _more_memory(attempt: Attempt) -> ladder.Rung:
+    nodes = load_hardware().nodes.values()
+    given = attempt.memory_mb or attempt.job.memory_mb
+    return ladder.more_memory(given, (node.memory_mb for node in nodes))
+
+
+def _more_vram(attempt: Attempt) -> ladder.Rung:
+    job, snapshot = attempt.job, healthy(load_hardware())
     request = request_of(job)
     had = [gpu for gpu in snapshot.gpus.values() if gpu.uuid in attempt.gpu_uuids]
-    sizes = [
-        gpu.usable_mb for gpu in snapshot.gpus.values() if placement.suits(gpu, request)
-    ]
+    sizes = [g.usable_mb for g in snapshot.gpus.values() if placement.suits(g, request)]
     return ladder.more_vram(
         job.min_vram_mb,
         is_shared=job.share,

@@ -14,7 +14,7 @@ from scheduler.execution.ground import (
     node_runner,
     work_folder,
 )
-from scheduler.execution.judging import is_waiting
+from scheduler.execution.judging import facts_of, is_waiting
 from scheduler.execution.launching import launch
 from scheduler.execution.launchspec import launch_spec
 from scheduler.execution.refusing import node_policy
@@ -27,6 +27,7 @@ __all__ = [
     "asked_of",
     "attempt_lock",
     "collect",
+    "facts_of",
     "given_values",
     "is_at_work",
     "is_waiting",

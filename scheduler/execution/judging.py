@@ -3,6 +3,7 @@
 Nothing waits inside a task: a validator attempt is started, and its end asks again.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,14 @@ from jobs import lifecycle
 from jobs.exceptions import TransitionConflict
 from jobs.failpoints import failpoint
 from jobs.models import Attempt, Evaluation
-from jobs.routing import ExecutionCheck, ExitCodeCheck, Policy, Review, Risk
+from jobs.routing import (
+    ExecutionCheck,
+    ExitCodeCheck,
+    Policy,
+    Review,
+    Risk,
+    Validator,
+)
 from jobs.status import Fault, Kind, Phase, Reason
 from scheduler import evaluator
 from scheduler.evaluator import Execution, Facts, Verdict
@@ -90,7 +98,8 @@ def _judged(attempt: Attempt, policy: Policy, ended: Ended) -> Ended | None:
         return lifecycle.cancel_reason(
             attempt.job, by
         ), "Cancelled before it was judged."
-    verdict = evaluator.evaluate(policy.validators, _facts(attempt, policy))
+    facts = facts_of(attempt, policy.validators)
+    verdict = evaluator.evaluate(policy.validators, facts)
     if verdict.pending is not None:
         _run(attempt, verdict.pending)
         return None
@@ -151,9 +160,10 @@ def _write(attempt: Attempt, verdict: Verdict) -> None:
 # --- What the validators are told ----------------------------------------------------
 
 
-def _facts(attempt: Attempt, policy: Policy) -> Facts:
+def facts_of(attempt: Attempt, validators: Sequence[Validator]) -> Facts:
+    """What is known of its result, as far as these validators ask."""
     rows = {row.path: row for row in attempt.artifacts.all()}
-    wanted = evaluator.reads(policy.validators) & rows.keys()
+    wanted = evaluator.reads(validators) & rows.keys()
     return Facts(
         exit_code=attempt.exit_code,
         sizes={path: row.size for path, row in rows.items()},

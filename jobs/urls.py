@@ -1,6 +1,6 @@
 from django.urls import URLPattern, path, re_path
 
-from jobs import views
+from jobs import reviews, views
 from jobs.api import auth, tokens
 from jobs.api.routing import PolicyView
 from jobs.api.secrets import SecretsView, SecretView
@@ -80,6 +80,7 @@ def page_routes(submit: type[views.SubmitView]) -> list[URLPattern]:
         path("jobs/<uuid:pk>/hold/", views.job_hold, name="job-hold"),
         path("jobs/<uuid:pk>/release/", views.job_release, name="job-release"),
         path("jobs/<uuid:pk>/top/", views.job_top, name="job-top"),
+        path("jobs/<uuid:pk>/review/", reviews.job_review, name="job-review"),
         path("jobs/<uuid:pk>/delete/", views.job_delete, name="job-delete"),
         path("submit/", submit.as_view(), name="job-submit"),
         path("login/", views.LoginView.as_view(), name="login"),

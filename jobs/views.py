@@ -1,5 +1,6 @@
 """The pages about jobs. What a person may not see does not exist for them."""
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +33,7 @@ from jobs.status import LIVE, TERMINAL, Status
 PAGE_SIZE = 25
 # A job may leave 10,000 files; the API lists them all.
 MOST_FILES = 200
+PARAMS_SHOWN = 2000
 LOG_LINES = 500
 LOG_BYTES = 256 * 1024
 
@@ -107,8 +109,9 @@ def _tabs(jobs: QuerySet[Job], status: str) -> list[dict[str, Any]]:
 @login_required
 @require_GET
 def job_detail(request: HttpRequest, pk: UUID) -> HttpResponse:
-    job = get_object_or_404(_visible(request), pk=pk)
-    attempts = list(job.attempts.order_by("-number"))
+    job = get_object_or_404(_visible(request).select_related("policy"), pk=pk)
+    rows = job.attempts.select_related("evaluation", "subject")
+    attempts = list(rows.order_by("-number"))
     context = {
         "job": job,
         "may_change": job.may_be_changed_by(_me(request)),
@@ -117,6 +120,8 @@ def job_detail(request: HttpRequest, pk: UUID) -> HttpResponse:
         "latest": attempts[0] if attempts else None,
         "events": job.events.order_by("-id"),
         "artifacts": _artifacts(job),
+        "decisions": job.decisions.all(),
+        "params": json.dumps(job.params, ensure_ascii=False)[:PARAMS_SHOWN],
         "most_files": MOST_FILES,
         # Values often are passwords: only their owner sees them, no operator.
         "env": job.env if job.owner_id == _me(request).pk else dict.fromkeys(job.env),

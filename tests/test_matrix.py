@@ -138,6 +138,10 @@ TABLE: dict[str, dict[str, Cells]] = {
     "jobs/": {"GET": PAGE},
     "jobs/{pk}/": {"GET": PAGE_READ},
     "jobs/{pk}/cancel/": {"GET": PAGE_ASK, "POST": PAGE_DO},
+    "jobs/{pk}/review/": {
+        "GET": cells(302, 302, 404, 403, 403, 302),
+        "POST": cells(302, 302, 404, 403, 403, 302),
+    },
     "jobs/{pk}/delete/": {"GET": PAGE_ASK, "POST": PAGE_DO},
     "jobs/{pk}/hold/": {"POST": PAGE_SEE_OTHER},
     "jobs/{pk}/release/": {"POST": PAGE_SEE_OTHER},

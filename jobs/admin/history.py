@@ -1,3 +1,5 @@
+from functools import partial
+
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -81,7 +83,7 @@ class JobAdmin(HistoryAdmin):
     list_filter = ("status", "reason", "wait_reason", "owner", "group", "visibility")
     list_select_related = ("owner",)
     search_fields = ("id__startswith", "name", "image", "owner__email", "group")
-    actions = ("hold", "release", "move_to_top")
+    actions = ("hold", "release", "move_to_top", "accept", "reject")
     date_hierarchy = "created_at"
     # Values often are passwords: only the job's owner sees them.
     exclude = ("env", "idempotency_key")
@@ -99,6 +101,14 @@ class JobAdmin(HistoryAdmin):
     @admin.action(description="Move to the top of the queue", permissions=["view"])
     def move_to_top(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
         self._do(request, jobs, lifecycle.move_to_top, "moved to the top")
+
+    @admin.action(description="Accept the result in review", permissions=["view"])
+    def accept(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._do(request, jobs, partial(lifecycle.review, accepts=True), "accepted")
+
+    @admin.action(description="Reject the result in review", permissions=["view"])
+    def reject(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._do(request, jobs, partial(lifecycle.review, accepts=False), "rejected")
 
     def _do(
         self,

@@ -26,6 +26,7 @@ from jobs.models import Job
 from jobs.models.job import DEFAULT_PRIORITY
 from jobs.models.secret import refuse_missing
 from jobs.models.sitepolicy import told_allowed
+from jobs.routing import Risk
 
 
 class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
@@ -150,4 +151,7 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
         spec.check(attrs, told_allowed())
         group = attrs.get("group") or self.validate_group("")
         spec.check_visibility(attrs.get("visibility", ""), group)
+        if attrs.get("model_name"):
+            attrs |= {"params": attrs.get("params") or {}}
+            attrs |= {"risk": attrs.get("risk") or Risk.LOW.value}
         return {"name": spec.default_name(attrs), **attrs, "group": group}

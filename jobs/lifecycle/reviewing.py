@@ -36,7 +36,7 @@ def park(attempt: Attempt, until: datetime, *, usage: Usage, by: object) -> None
 
 
 @transaction.atomic
-def review(job: Job, *, accepts: bool, text: str, by: User) -> Job:
+def review(job: Job, *, accepts: bool, text: str = "", by: User) -> Job:
     """An operator's word on a result that waits for it: the job ends.
 
     Raises OperatorsOnly, and TransitionConflict for a job that is not in review.

@@ -158,6 +158,7 @@ class Supervisor:
             sweep_mounts()
         if self._periods.is_due("silence", SILENCE_S):
             tell_of_silence()
+            lifecycle.expire_reviews(by=BY)
         if changed:
             wake()
         elif self._periods.is_due("schedule", SAFETY_NET_S):

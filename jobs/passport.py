@@ -20,20 +20,51 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import QuerySet
 
-from jobs.models import Attempt, Job
+from jobs.models import Attempt, Evaluation, Job, RoutingDecision
 
 FORMAT = "gpujobs-passport-1"
 _ASKED = (
-    *("image", "command", "model_name", "params", "gpu_count", "min_vram_mb", "share"),
+    *(
+        "image",
+        "command",
+        "model_name",
+        "params",
+        "risk",
+        "gpu_count",
+        "min_vram_mb",
+        "share",
+    ),
     *("gpu_name", "cpus", "memory_mb", "shm_mb", "volumes", "timeout_s", "grace_s"),
     *("priority", "node_name", "node_labels", "array", "array_index", "begin_at"),
 )
 _OF_AN_ATTEMPT = (
-    *("number", "kind", "node", "tier", "image_digest", "container_id", "boot_id"),
+    *(
+        "number",
+        "kind",
+        "validator",
+        "gpu_uuids",
+        "node",
+        "tier",
+        "image_digest",
+        "container_id",
+        "boot_id",
+    ),
     *("cpus", "memory_mb", "shm_mb", "created_at", "started_at", "exited_at"),
     *("ended_at", "exit_code", "reason", "evidence", "peak_vram_mb"),
     "mean_utilisation",
+)
+
+
+_OF_A_DECISION = (
+    *("number", "cause", "tier", "gpu_name", "model_version", "prompt_version"),
+    *("params_digest", "risk", "complexity", "contributions", "candidates"),
+    *("fallback", "text", "request", "created_at"),
+)
+_OF_AN_EVALUATION = (
+    *("is_accepted", "outcomes", "scores", "gpu_seconds", "reviewed_at"),
+    *("reviewed_by", "review_accepts", "review_text"),
 )
 
 
@@ -46,6 +77,7 @@ def passport(job: Job) -> dict[str, Any]:
     told = {
         "format": FORMAT,
         "job": _job(job),
+        "decisions": [_decision(each) for each in _decisions(job)],
         "attempts": [_attempt(each) for each in job.attempts.order_by("number")],
         "events": [
             {"at": e.created_at, "type": e.event_type, "by": e.actor, **e.payload}
@@ -84,9 +116,30 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     files = attempt.artifacts.values("path", "size", "sha256")
     return {
         **{name: getattr(attempt, name) for name in _OF_AN_ATTEMPT},
+        "evaluation": _evaluation(attempt),
         "log_sha256": _digest(settings.DATA_ROOT / attempt.log_path),
         "artifacts": list(files),
     }
+
+
+def _decisions(job: Job) -> QuerySet[RoutingDecision]:
+    return job.decisions.select_related("policy").order_by("number")
+
+
+def _decision(made: RoutingDecision) -> dict[str, Any]:
+    """By which version of which policy, and all that was rejected."""
+    policy = made.policy
+    return {
+        **{name: getattr(made, name) for name in _OF_A_DECISION},
+        "policy": policy.name if policy else None,
+        "policy_version": policy.version if policy else None,
+        "policy_digest": policy.digest if policy else None,
+    }
+
+
+def _evaluation(attempt: Attempt) -> dict[str, Any] | None:
+    found = Evaluation.objects.filter(attempt=attempt).first()
+    return {n: getattr(found, n) for n in _OF_AN_EVALUATION} if found else None
 
 
 def _digest(path: Path) -> str | None:

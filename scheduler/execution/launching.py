@@ -31,7 +31,7 @@ from scheduler.execution.pausing import pause_if_starts_fail
 from scheduler.execution.refusing import node_policy, refusal
 from scheduler.execution.sealing import given_values, take_secrets
 from scheduler.execution.staging import stage
-from scheduler.models import ImageState, NodeImage
+from scheduler.models import ImageState, Node, NodeImage
 from scheduler.mounting import NotAllowed
 from scheduler.reservation import end_held, wake
 from scheduler.runner.base import (
@@ -125,7 +125,9 @@ def _create(attempt: Attempt) -> None:
     failpoint("launch.begun")
     # Before anything of it can run: after a restart of the node nobody knows else.
     attempt.boot_id = boot_id()
-    attempt.save(update_fields=["boot_id"])
+    versions = Node.objects.values_list("versions", flat=True).get(name=attempt.node)
+    attempt.evidence = {**attempt.evidence, "versions": versions}
+    attempt.save(update_fields=["boot_id", "evidence"])
     try:
         found = _launch(attempt)
     except NotAllowed as refused:

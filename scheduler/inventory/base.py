@@ -14,6 +14,8 @@ class Device:
     reserved_mb: int
     pci_bus_id: str
     nvlink_peers: tuple[str, ...] = ()
+    # Of the driver that answered; empty where there is none.
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

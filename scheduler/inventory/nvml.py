@@ -167,6 +167,7 @@ def _device(found: _Found, peers: tuple[str, ...]) -> Device:
         reserved_mb=_whole_mb(reserved),
         pci_bus_id=_bus_id(pynvml.nvmlDeviceGetPciInfo(found.card)),
         nvlink_peers=peers,
+        driver=str(pynvml.nvmlSystemGetDriverVersion()),
     )
 
 

@@ -74,6 +74,9 @@ class Hardware:
         with transaction.atomic():
             for device in sorted(devices, key=lambda d: ids.get(d.uuid, sys.maxsize)):
                 self._write(device)
+        drivers = sorted({device.driver for device in devices} - {""})
+        versions = {"driver": drivers[-1]} if drivers else {}
+        Node.objects.filter(pk=self._node.pk).update(versions=versions)
         gone = self._node.gpus.exclude(uuid__in=[d.uuid for d in devices])
         lose(gone.filter(is_present=True))
         # Here since it is seldom, and by GPU since the index is by GPU.

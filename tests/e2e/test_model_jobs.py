@@ -110,6 +110,9 @@ def test_the_smallest_tier_does_it_with_params_and_prompt_as_files(
     assert attempt["evaluation"]["is_accepted"] is True
     assert attempt["gpu_uuids"] == job["assigned_gpu_uuids"]
     assert attempt["evaluation"]["gpu_seconds"] > 0
+    told = ada.get(f"/jobs/{job_id}/passport").json()
+    assert told["decisions"][0]["policy"] == "shows"
+    assert told["attempts"][0]["evidence"]["versions"] == {"driver": "580.00"}
 
 
 def test_a_result_of_the_wrong_shape_is_tried_once_more_on_the_larger(

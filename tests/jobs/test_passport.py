@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from jobs.models import Job, User
+from jobs.models import Evaluation, Job, RoutingDecision, User
 from jobs.passport import NoPassport, passport, public_key, verify
 from tests.asserts import assert_problem
 from tests.factories import make_artifact, make_job
@@ -52,6 +52,22 @@ class TestWhatItSays:
     def test_the_log_by_its_hash(self, api: Any, alice: User, job: Job) -> None:
         [attempt] = get(api, alice, job).json()["attempts"]
         assert attempt["log_sha256"] == sha256(b"epoch 1\n").hexdigest()
+
+    def test_how_a_model_job_was_routed_and_judged(self, api: Any, alice: User) -> None:
+        made = make_job(alice, model_name="sentiment", status="succeeded")
+        own = {"number": 1, "cause": "submitted", "policy": made.policy}
+        RoutingDecision.objects.create(
+            job=made, tier="small", text="It will do.", **own
+        )
+        shape = {"validator": "shape", "is_accepted": True}
+        Evaluation.objects.create(
+            attempt=made.attempts.get(), is_accepted=True, outcomes=[shape]
+        )
+        told = get(api, alice, made).json()
+        [decision] = told["decisions"]
+        assert (decision["policy"], decision["policy_version"]) == ("sentiment", 1)
+        assert (decision["tier"], decision["text"]) == ("small", "It will do.")
+        assert told["attempts"][0]["evaluation"]["outcomes"] == [shape]
 
     def test_names_of_variables_and_no_value(
         self, api: Any, alice: User, job: Job

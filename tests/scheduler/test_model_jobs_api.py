@@ -128,7 +128,7 @@ class TestRouting:
         self, api: Api, alice: User, gpus: list[GPU]
     ) -> None:
         make_policy()
-        key = {"HTTP_IDEMPOTENCY_KEY": "k1"}
+        key: Any = {"HTTP_IDEMPOTENCY_KEY": "k1"}
         sent = {"model_name": "sentiment", "params": {"text": "x"}}
         first = api(alice).post(URL, sent, **key)
         second = api(alice).post(URL, sent, **key)

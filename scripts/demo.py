@@ -1,4 +1,4 @@
-"""`make demo`: the whole product on this machine, with three sample jobs.
+"""`make demo`: the whole product on this machine, with four sample jobs.
 
 Everything it keeps lies in one folder (DATA). It listens on loopback only.
 """
@@ -22,6 +22,7 @@ from typing import Any
 import requests
 from demo_jobs import Api, sample_jobs, say, stop_jobs, until
 from demo_machine import Machine, look_at_machine
+from demo_models import policies
 
 ROOT = Path(__file__).resolve().parent.parent
 MANAGE = [sys.executable, str(ROOT / "manage.py")]
@@ -198,6 +199,8 @@ def main() -> int:
     env = environment(data, machine)
     manage(env, "migrate", "-v0")
     manage(env, "collectstatic", "-v0", "--noinput")
+    for file in policies(machine, data):
+        manage(env, "policy", "load", str(file), "--activate")
     written = data / "demo.json"
     # Generated passwords are shown once.
     again = str(written) if written.exists() else ""
@@ -219,7 +222,7 @@ def serve(
 ) -> int:
     try:
         went_well = sample_jobs(Api(base_url, accounts["user"]), machine.image)
-        say("\nAll three went as they should." if went_well else "\nThat went wrong.")
+        say("\nAll went as they should." if went_well else "\nThat went wrong.")
         if once:
             return 0 if went_well else 1
         say(f"Serving {base_url} until Ctrl-C.")

@@ -1,4 +1,4 @@
-"""The three sample jobs of a demo, over the API, as any client would."""
+"""The sample jobs of a demo, over the API, as any client would."""
 
 import sys
 import time
@@ -53,7 +53,7 @@ WAITS = "echo 'my turn at last'"
 
 
 def sample_jobs(api: Api, image: str) -> bool:
-    """Submit the three and show them to the end; whether all went as it should."""
+    """Submit all and show them to the end; whether all went as it should."""
     gpus = until(
         lambda: [g for g in api.call("GET", "/gpus")["results"] if g["is_present"]],
         "the supervisor to find the GPUs",
@@ -73,13 +73,19 @@ def sample_jobs(api: Api, image: str) -> bool:
         return False
     second = submit("fails with exit code 3", FAILS, 0)
     third = submit("waits for a GPU", WAITS, 1)
+    task = {"model_name": "demo", "params": {"prompt": "Which GPU is free?"}}
+    fourth = str(api.call("POST", "/jobs", {**task, "name": "names no image"})["id"])
     why = api.call("GET", f"/jobs/{third}/explain")
     say(f"\nJob 3 waits: {why['reason']}. {why['text']}")
-    ended = [show(api, n, i) for n, i in enumerate((first, second, third), start=1)]
+    jobs = (first, second, third, fourth)
+    ended = [show(api, n, i) for n, i in enumerate(jobs, start=1)]
+    [made] = api.call("GET", f"/jobs/{fourth}/decisions")["results"]
+    say(f"\nJob 4 was routed by the policy demo: {made['text']}")
     files = api.call("GET", f"/jobs/{first}/artifact")["files"]
     say("\nJob 1 left " + ", ".join(f"{f['path']} ({f['size']} bytes)" for f in files))
     seen = [(job["status"], job["exit_code"]) for job in ended]
-    return seen == [("succeeded", 0), ("failed", 3), ("succeeded", 0)] and bool(files)
+    good = [("succeeded", 0), ("failed", 3), ("succeeded", 0), ("succeeded", 0)]
+    return seen == good and bool(files)
 
 
 def show(api: Api, number: int, job_id: str) -> dict[str, Any]:

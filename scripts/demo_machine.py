@@ -23,7 +23,19 @@ from scheduler.inventory.nvml import NvmlInventory
 
 IMAGE = "gpujobs-demo:1"
 # What the sample jobs and a first look round need; sh first.
-PROGRAMS = ("sh", "cat", "date", "echo", "env", "id", "ls", "seq", "sleep", "true")
+PROGRAMS = (
+    "sh",
+    "cat",
+    "date",
+    "echo",
+    "env",
+    "grep",
+    "id",
+    "ls",
+    "seq",
+    "sleep",
+    "true",
+)
 
 
 @dataclass

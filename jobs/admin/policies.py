@@ -19,6 +19,15 @@ from jobs.models import (
 from jobs.models.routing import digest_of
 from jobs.routing import RoutingError, document_of, parse
 
+FROZEN = "A job was routed by this version. Choose 'Save as new': the next version."
+
+
+class PolicyForm(forms.ModelForm):
+    def clean(self) -> dict[str, Any] | None:
+        if self.instance.is_frozen and self.changed_data:
+            raise ValidationError(FROZEN, "frozen")
+        return super().clean()
+
 
 class TierFormSet(BaseInlineFormSet):
     """The policy and its tiers are judged together, before either is saved."""
@@ -26,6 +35,10 @@ class TierFormSet(BaseInlineFormSet):
     def clean(self) -> None:
         super().clean()
         if any(self.errors):
+            return
+        if self.instance.is_frozen:
+            if self.has_changed():
+                raise ValidationError(FROZEN, "frozen")
             return
         kept = [f for f in self.forms if f.cleaned_data and not self._is_deleted(f)]
         tiers = sorted((form.instance for form in kept), key=lambda tier: tier.position)
@@ -50,19 +63,11 @@ class TierInline(admin.StackedInline):
     extra = 0
     has_view_permission = LooksOnly.has_view_permission
 
+    # Also of a version that is frozen: it is the beginning of a new one.
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _may_change(request, obj)
+        return request.user.is_superuser
 
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _may_change(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _may_change(request, obj)
-
-
-def _may_change(request: HttpRequest, obj: Any) -> bool:
-    is_frozen = obj is not None and obj.is_frozen
-    return request.user.is_superuser and not is_frozen
+    has_add_permission = has_delete_permission = has_change_permission
 
 
 @admin.register(RoutingPolicy)
@@ -70,6 +75,7 @@ class RoutingPolicyAdmin(ToldAdmin):
     """Every operator may read; a superuser writes, as images and commands are in it. What
     a job was routed by is frozen: save it as a new version."""
 
+    form = PolicyForm
     list_display = ("name", "version", "is_active", "work", "used_at", "activated_at")
     list_filter = ("is_active", "name")
     search_fields = ("name", "description")
@@ -89,7 +95,8 @@ class RoutingPolicyAdmin(ToldAdmin):
         return request.user.is_superuser
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _may_change(request, obj) and not (obj and obj.is_active)
+        is_in_use = obj is not None and (obj.is_frozen or obj.is_active)
+        return request.user.is_superuser and not is_in_use
 
     def save_model(
         self, request: HttpRequest, obj: RoutingPolicy, form: Any, change: bool

@@ -73,8 +73,9 @@ def reroute(job: Job, decision: RoutingDecision, *, by: object) -> None:
 def _written(job: Job, decision: RoutingDecision) -> dict[str, Any]:
     decision.job, decision.number = job, job.decisions.count() + 1
     decision.save(force_insert=True)
-    told = {"decision": decision.number, "tier": decision.tier, "why": decision.text}
-    return {**told, "request": decision.request}
+    told = {"decision": decision.number, "why": decision.text}
+    # A tier is all that a policy's decision changes; without one it is some number.
+    return {**told, **({"tier": decision.tier} if decision.tier else decision.request)}
 
 
 def _changes(job: Job, decision: RoutingDecision) -> dict[str, Any]:

@@ -28,11 +28,10 @@ from jobs.routing.reading import (
 from jobs.routing.rules import document_of_rule, read_rule
 from jobs.routing.terms import Policy, Prefer, Review, Risk, Tier, Trouble, Work
 from jobs.routing.validators import document_of_validator, read_validator, schema
+from jobs.routing.yamltext import MOST_DEPTH, plain_of
 
 MOST_CHARACTERS = 512 * 1024
 MOST_TIERS = 20
-# As deep as a schema may reasonably be; YAML's aliases could make it endless.
-MOST_DEPTH = 40
 MOST_VALUES = 50_000
 _DAYS_30 = 30 * 24 * 3600
 
@@ -43,21 +42,16 @@ def parse(document: Any) -> Policy:
     told = fields("", document, _POLICY)
     need("", told, "name", "tiers")
     release = told.pop("release", {})
-    schema_of_params = told.pop("params", None)
-    policy = Policy(**told, **release, params_schema=schema_of_params)
+    # An empty schema takes everything, as none does.
+    params = told.pop("params", None)
+    params_schema = None if params == {} else params
+    policy = Policy(**told, **release, params_schema=params_schema)
     check(policy)
     return policy
 
 
 def parse_yaml(written: str) -> Policy:
-    if len(written) > MOST_CHARACTERS:
-        raise RoutingError("", f"a policy may have {MOST_CHARACTERS:,} characters.")
-    try:
-        document = yaml.safe_load(written)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split()) or type(error).__name__
-        raise RoutingError("", f"this is no YAML: {told[:300]}") from None
-    return parse(document)
+    return parse(plain_of(written, MOST_CHARACTERS))
 
 
 def to_yaml(policy: Policy) -> str:
@@ -68,7 +62,7 @@ def to_yaml(policy: Policy) -> str:
 
 
 def _bound(document: Any) -> None:
-    """An alias makes one value stand in many places: they are counted where they stand."""
+    """JSON of an API and rows of an admin come past the reader of files."""
     left, level = MOST_VALUES, [document]
     for _ in range(MOST_DEPTH):
         inner: list[Any] = []
@@ -194,7 +188,7 @@ def document_of(policy: Policy) -> dict[str, Any]:
         "rules": [document_of_rule(rule) for rule in policy.rules],
         "tiers": [_written(_plain(tier)) for tier in policy.tiers],
         "validators": [document_of_validator(each) for each in policy.validators],
-        "escalate_on": sorted(policy.escalate_on),
+        "escalate_on": sorted(each.value for each in policy.escalate_on),
         "release": _written(
             {
                 "thresholds": dict(policy.thresholds),

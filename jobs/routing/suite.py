@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from jobs.routing.reading import (
     Reader,
     RoutingError,
@@ -21,6 +19,7 @@ from jobs.routing.reading import (
 )
 from jobs.routing.terms import ExecutionCheck, Risk, Validator
 from jobs.routing.validators import read_validator
+from jobs.routing.yamltext import plain_of
 
 MOST_CASES = 1000
 MOST_CHARACTERS = 4 * 1024 * 1024
@@ -59,13 +58,7 @@ class Result:
 
 def parse_suite(written: str) -> Suite:
     """Raises RoutingError, which says where what is wrong."""
-    if len(written) > MOST_CHARACTERS:
-        raise RoutingError("", f"a suite may have {MOST_CHARACTERS:,} characters.")
-    try:
-        document = yaml.safe_load(written)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        why = " ".join(str(error).split())[:300]
-        raise RoutingError("", f"this is no YAML: {why}") from None
+    document = plain_of(written, MOST_CHARACTERS)
     told = fields("", document, {"name": name, "cases": _cases})
     need("", told, "name", "cases")
     return Suite(**told)

@@ -2,7 +2,7 @@ from django.urls import URLPattern, path, re_path
 
 from jobs import reviews, views
 from jobs.api import auth, tokens
-from jobs.api.routing import PolicyView
+from jobs.api.routing import PolicyView, SavingsView
 from jobs.api.secrets import SecretsView, SecretView
 from jobs.api.views import AnyAccept, JobViewSet
 
@@ -25,6 +25,11 @@ api_urlpatterns: list[URLPattern] = [
         name="api-token",
     ),
     re_path(r"^policies/?$", PolicyView.as_view(), name="api-policies"),
+    re_path(
+        r"^policies/(?P<policy>[a-z0-9._-]{1,63})/savings/?$",
+        SavingsView.as_view(),
+        name="api-savings",
+    ),
 ]
 
 

@@ -209,7 +209,7 @@ OTHERS = {
 }
 READS = {
     *("api-passport", "api-logs", "api-events", "api-attempts", "api-artifact"),
-    "api-decisions",
+    *("api-decisions", "api-savings"),
     *("api-artifact-download", "api-explain", "api-health", "api-gpus", "api-nodes"),
     *(
         "api-schema",

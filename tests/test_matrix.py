@@ -109,6 +109,7 @@ TABLE: dict[str, dict[str, Cells]] = {
         "DELETE": TOKEN_GONE,
     },
     "api/v1/policies": {"GET": KNOWN},
+    "api/v1/policies/{policy}/savings": {"GET": cells(401, 403, 403, 403, 403, 200)},
     "api/v1/jobs": {"GET": KNOWN, "POST": cells(401, 403, 201, 201, 201, 201)},
     "api/v1/jobs/{pk}": {"GET": READ, "DELETE": GONE},
     "api/v1/jobs/{pk}/cancel": {"POST": CHANGE},
@@ -263,6 +264,7 @@ class Site:
         self.job = make_job(self.owner, **shared)
         self.done = make_job(self.owner, status=Status.SUCCEEDED, **shared)
         make_artifact(self.done.attempts.get())
+        self.policy = make_policy()
         later = timezone.now() + timedelta(days=1)
         self.token, self.text = accounts.issue_token(
             self.owner, name="reader", scopes=[Scope.READ], expires_at=later
@@ -319,7 +321,11 @@ class Site:
 
     def status(self, role: str, method: str, name: str) -> int:
         address = "/" + name.format(
-            pk=self.job.pk, done=self.done.pk, token=self.token.pk, name="HF_TOKEN"
+            pk=self.job.pk,
+            done=self.done.pk,
+            token=self.token.pk,
+            name="HF_TOKEN",
+            policy=self.policy.name,
         )
         sends_json = method != "GET" and name.startswith("api/v1/")
         kind = {"content_type": "application/json"} if sends_json else {}
@@ -387,7 +393,6 @@ def rows_for_the_admin(site: Site) -> None:
     Quota.objects.create(user=site.owner, gpus=1)
     # There is one at most: nobody adds another.
     SitePolicy.objects.create()
-    make_policy()
     make_job(site.owner, status=Status.FAILED)
 
 

@@ -12,7 +12,10 @@ from jobs.api.access import READS
 from jobs.api.fields import ParamsField, Strict, StrictBoolean, StrictChar
 from jobs.api.filters import refuse_unknown
 from jobs.api.pagination import Pages
+from jobs.api.problems import Missing
+from jobs.exceptions import OperatorsOnly
 from jobs.models import Evaluation, ModelTier, RoutingDecision, RoutingPolicy
+from jobs.savings import Savings, TierShare, savings
 
 PAGE_PARAMETERS = {Pages.page_query_param, Pages.page_size_query_param}
 
@@ -123,6 +126,56 @@ class ReviewSerializer(Strict):
 
     accepts = StrictBoolean()
     text = StrictChar(required=False, allow_blank=True, max_length=4000)
+
+
+class TierShareSerializer(serializers.Serializer[TierShare]):
+    """`jobs` are those whose accepted result is of the tier, `share` of all."""
+
+    name = serializers.CharField()
+    jobs = serializers.IntegerField()
+    share = serializers.FloatField()
+    gpu_seconds = serializers.FloatField()
+    vram_mb_seconds = serializers.FloatField()
+
+
+class SavingsSerializer(serializers.Serializer[Savings]):
+    """`largest_...` is what everything on the largest tier would have used: the median
+    of its accepted attempts, times the jobs; null where there is none to judge by."""
+
+    policy = serializers.CharField()
+    days = serializers.IntegerField()
+    jobs = serializers.IntegerField()
+    escalated = serializers.IntegerField()
+    escalation_rate = serializers.FloatField()
+    tiers = TierShareSerializer(many=True)
+    gpu_seconds = serializers.FloatField()
+    vram_mb_seconds = serializers.FloatField()
+    largest_gpu_seconds = serializers.FloatField(allow_null=True)
+    largest_vram_mb_seconds = serializers.FloatField(allow_null=True)
+    wait_p50_s = serializers.FloatField(allow_null=True)
+    wait_p95_s = serializers.FloatField(allow_null=True)
+
+
+class SavingsQuery(Strict):
+    unknown_code = "unknown_parameter"
+
+    days = serializers.IntegerField(default=30, min_value=1, max_value=366)
+
+
+class SavingsView(APIView):
+    scopes = READS
+
+    @extend_schema(parameters=[SavingsQuery], responses=SavingsSerializer)
+    def get(self, request: Request, policy: str) -> Response:
+        """For operators: what a policy saved, of the jobs that ended in the last days."""
+        if not request.user.is_staff:
+            raise OperatorsOnly("Only an operator can see what everybody's jobs used.")
+        query = SavingsQuery(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        if not RoutingPolicy.objects.filter(name=policy).exists():
+            raise Missing(f"There is no policy {policy}.", "not_found")
+        found = savings(policy, query.validated_data["days"])
+        return Response(SavingsSerializer(found).data)
 
 
 class PolicyView(APIView):

@@ -65,7 +65,7 @@ def test_every_operation_but_those_of_strangers_asks_for_a_login(
 ) -> None:
     job = make_job(alice, status="succeeded")
     for path, method, _ in operations(schema):
-        url = path.replace("{id}", str(job.pk))
+        url = path.replace("{id}", str(job.pk)).replace("{policy}", "sentiment")
         status = getattr(APIClient(), method)(url, {}).status_code
         if path.rpartition("/")[2] not in OPEN:
             assert status == 401, (path, method)

@@ -261,6 +261,7 @@ def _parsed(path: str, content: bytes) -> Any:
             object_pairs_hook=_object,
             parse_constant=_no_constant,
             parse_float=_float,
+            parse_int=_int,
         )
     except (ValueError, RecursionError) as error:
         told = str(error)[:MOST_TOLD]
@@ -283,3 +284,8 @@ def _float(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError("a number is too large")
     return value
+
+
+def _int(text: str) -> int:
+    _float(text)
+    return int(text)

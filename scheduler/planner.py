@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from jobs.routing import Comparison, Measure, Policy, Risk, Rule, Tier, patterns
 
+# A whole number of JSON has any length.
+MOST_SHOWN = 10**15
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
@@ -71,15 +74,33 @@ def score(rules: Collection[Rule], params: Any) -> Score:
 def _contribution(rule: Rule, params: Any) -> Contribution:
     found = measured(rule, params)
     holds = found is not None and _holds(rule, found)
-    what = f"{rule.measure} of {rule.of or 'the params'}"
-    shown = _shown(found)
-    does = "holds" if holds else "does not hold"
     return Contribution(
         rule=rule.name,
         weight=rule.weight if holds else 0.0,
-        found=shown,
-        text=f"{rule.name}: {what} is {shown}: {does}.",
+        found=_shown(found),
+        text=_compared(rule, found, holds=holds),
     )
+
+
+_WORDS = {
+    Comparison.AT_LEAST: "at least",
+    Comparison.AT_MOST: "at most",
+    Comparison.EQUALS: "equal to",
+    Comparison.ONE_OF: "one of",
+    Comparison.MATCHES: "a match of",
+}
+
+
+def _compared(rule: Rule, found: Any, *, holds: bool) -> str:
+    of = rule.of or "all params"
+    what = of if rule.measure is Measure.VALUE else f"{rule.measure} of {of}"
+    if found is None:
+        return f"{what}: there is none."
+    value = json.dumps(
+        list(rule.value) if rule.comparison is Comparison.ONE_OF else rule.value
+    )
+    word = _WORDS[rule.comparison]
+    return f"{what}: {_shown(found)}, {'' if holds else 'not '}{word} {value}."
 
 
 def plan(
@@ -271,6 +292,8 @@ def _same(one: Any, other: Any) -> bool:
 
 def _shown(found: Any) -> Any:
     """Of a text or a list its size: what it says is the job's, and no decision's."""
-    if found is None or isinstance(found, (bool, int, float)):
+    if found is None or isinstance(found, bool):
         return found
+    if isinstance(found, (int, float)):
+        return found if abs(found) < MOST_SHOWN else f"over {MOST_SHOWN:,}"
     return f"{len(found):,} long"

@@ -1,6 +1,7 @@
 """Templates give a task's params no power: what is put in is only text."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,3 +91,23 @@ class TestParams:
     def test_a_pattern_of_a_schema_takes_time_linear_in_the_text(self) -> None:
         with pytest.raises(RoutingError):
             check_params(self.POLICY, {"n": 1, "text": "", "code": "a" * 50_000 + "b"})
+
+    def test_no_params_make_a_schema_that_refers_to_itself_slow(self) -> None:
+        """To say why would take twice as long for each of the sixty levels."""
+        node = {"type": "array", "items": {"$ref": "#/$defs/node"}}
+        either = [node, {**node, "minItems": 1}, {"type": "integer"}]
+        tree = {
+            "properties": {"tree": {"$ref": "#/$defs/node"}},
+            "$defs": {"node": {"anyOf": either}},
+        }
+        (tier,) = self.POLICY.tiers
+        policy = replace(
+            self.POLICY, params_schema=tree, tiers=(replace(tier, prompt=""),)
+        )
+        right: Any = 1
+        wrong: Any = "x"
+        for _ in range(60):
+            right, wrong = [right], [wrong]
+        check_params(policy, {"tree": right})
+        with pytest.raises(RoutingError, match="not as the schema says"):
+            check_params(policy, {"tree": wrong})

@@ -86,6 +86,13 @@ TABLE: list[tuple[str, dict[str, Any], Facts, bool, str]] = [
         "1,099,511,627,776",
     ),
     ("within the bounds", SURE, left(r(b'{"a": {"b": 0.5}}')), True, ""),
+    (
+        "a whole number beyond all",
+        SURE,
+        left(r(b'{"a": {"b": 1' + b"0" * 400 + b"}}")),
+        False,
+        "too large",
+    ),
     ("below", SURE, left(r(b'{"a": {"b": 0.49}}')), False, "0.49"),
     ("above", SURE, left(r(b'{"a": {"b": 0.91}}')), False, "0.91"),
     ("a text is no number", SURE, left(r(b'{"a": {"b": "0.7"}}')), False, "number"),

@@ -210,6 +210,27 @@ def test_what_a_rule_looks_at(
     assert each.weight == complexity
 
 
+SAID: list[tuple[dict[str, Any], Any, str]] = [
+    ({"of": "n", "at_least": 3}, {"n": 4}, "n: 4, at least 3.0."),
+    ({"of": "n", "at_most": 3}, {"n": 4}, "n: 4, not at most 3.0."),
+    ({"of": "n", "at_most": 3}, {"n": 10**400}, "n: over 1,000,000,000,000,000, not at most 3.0."),
+    ({"of": "n", "at_most": 3}, {}, "n: there is none."),
+    ({"of": "k", "measure": "words", "at_least": 2}, {"k": "a b"}, "words of k: 2, at least 2.0."),
+    ({"of": "k", "equals": "secret"}, {"k": "private"}, 'k: 7 long, not equal to "secret".'),
+    ({"of": "k", "one_of": ["a", 1]}, {"k": "a"}, 'k: 1 long, one of ["a", 1.0].'),
+    ({"measure": "bytes", "at_least": 2}, {}, "bytes of all params: 2, at least 2.0."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "params", "text"), SAID)
+def test_a_contribution_says_what_was_compared_and_no_text_of_the_job(
+    rule: dict[str, Any], params: Any, text: str
+) -> None:
+    made = policy(LARGE, rules=[{"name": "r", "weight": 1, **rule}])
+    (each,) = score(made.rules, params).contributions
+    assert each.text == text
+
+
 def test_a_pattern_over_a_text_of_a_stranger_takes_time_linear_in_it() -> None:
     """A backtracking engine would still be at it when the sun goes out."""
     made = policy(

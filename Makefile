@@ -9,7 +9,7 @@ DATA ?= var/demo
 .PHONY: help demo venv test chaos soak check format clean
 
 help:
-	@echo "make demo [PORT=8000] [DATA=var/demo] [ONCE=1]   the product, with three sample jobs"
+	@echo "make demo [PORT=8000] [DATA=var/demo] [ONCE=1]   the product, with four sample jobs"
 	@echo "make test                                        all tests, on SQLite and PostgreSQL"
 	@echo "make chaos [SEED=n]                              150 jobs while everything is killed at random"
 	@echo "make soak [N=2000] [SEED=n]                      the same for longer, with ten reboots"

@@ -36,7 +36,16 @@ _ASKED = (
         "min_vram_mb",
         "share",
     ),
-    *("gpu_name", "cpus", "memory_mb", "shm_mb", "volumes", "timeout_s", "grace_s"),
+    *(
+        "gpu_name",
+        "cpus",
+        "memory_mb",
+        "shm_mb",
+        "volumes",
+        "network",
+        "timeout_s",
+        "grace_s",
+    ),
     *("priority", "node_name", "node_labels", "array", "array_index", "begin_at"),
 )
 _OF_AN_ATTEMPT = (

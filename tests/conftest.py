@@ -73,13 +73,20 @@ def _quick_and_apart(settings: Any, tmp_path: Path) -> Iterator[None]:
     cache.clear()
 
 
+def _toml(value: Any) -> str:
+    """Of texts, numbers, booleans and lists of them TOML and JSON are one."""
+    if isinstance(value, dict):
+        pairs = (f"{key} = {_toml(inner)}" for key, inner in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    return json.dumps(value)
+
+
 @pytest.fixture
 def declare(settings: Any) -> Callable[..., None]:
     """Write what this host lets containers have: declare(read_only=["/srv"])."""
 
     def write(**values: Any) -> None:
-        # Of texts, numbers, booleans and lists of them TOML and JSON are one.
-        lines = [f"{name} = {json.dumps(value)}\n" for name, value in values.items()]
+        lines = [f"{name} = {_toml(value)}\n" for name, value in values.items()]
         settings.POLICY_FILE.write_text("".join(lines))
 
     return write

@@ -90,6 +90,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "env",
             "secrets",
             "volumes",
+            "network",
             "timeout_s",
             "grace_s",
             "priority",

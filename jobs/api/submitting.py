@@ -70,6 +70,7 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
             "env",
             "secrets",
             "volumes",
+            "network",
             "timeout_s",
             "grace_s",
             "priority",
@@ -116,6 +117,10 @@ class JobSubmitSerializer(Strict, serializers.ModelSerializer[Job]):
 
     def validate_volumes(self, value: Any) -> list[dict[str, str]]:
         return spec.clean_volumes(value)
+
+    def validate_network(self, value: str) -> str:
+        spec.check_network(value)
+        return value
 
     def validate_priority(self, value: int) -> int:
         user = self.context["request"].user

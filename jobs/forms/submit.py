@@ -170,7 +170,13 @@ class SubmitForm(forms.Form):
         help_text="Names of your secrets, one a line; VARIABLE=name where they differ."
     )
     volumes = VolumesField(
-        help_text="/host/path:/data:ro or :rw, one a line. Without a mode it is ro."
+        help_text="/host/path:/data:ro or :rw, or a name in place of the path, one a line. Without a mode it is ro."
+    )
+    network = forms.CharField(
+        required=False,
+        validators=[spec.check_network],
+        widget=text_input(placeholder="as usual here"),
+        help_text="none, bridge, or one that the operator has named.",
     )
     idempotency_key = forms.CharField(
         required=False, max_length=36, widget=forms.HiddenInput
@@ -195,7 +201,9 @@ class SubmitForm(forms.Form):
             "visibility",
             "hold",
         ),
-        "Environment, secrets and volumes": ("env", "secrets", "volumes"),
+        "Environment, secrets, volumes and network": (
+            *("env", "secrets", "volumes", "network"),
+        ),
     }
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:

@@ -4,10 +4,11 @@ The web process asks it to be kind, the node asks it again before each start. Wh
 is no file strict values hold; the site's row can only narrow them.
 """
 
-from jobs.hostpolicy.file import HostPolicyError, host_policy, parse, said
+from jobs.hostpolicy.file import VOLUME_NAME, HostPolicyError, host_policy, parse, said
 from jobs.hostpolicy.policy import (
     CAPABILITIES,
     LIMITS,
+    Declared,
     HostPolicy,
     narrowed,
     repository,
@@ -16,6 +17,8 @@ from jobs.hostpolicy.policy import (
 __all__ = [
     "CAPABILITIES",
     "LIMITS",
+    "VOLUME_NAME",
+    "Declared",
     "HostPolicy",
     "HostPolicyError",
     "host_policy",

@@ -2,6 +2,7 @@
 else may write it."""
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from jobs.hostpolicy.policy import CAPABILITIES, LIMITS, HostPolicy
+from jobs.hostpolicy.policy import CAPABILITIES, LIMITS, Declared, HostPolicy
 
 # Whoever mounts these has the host.
 SYSTEM = tuple(
@@ -27,6 +28,7 @@ SYSTEM = tuple(
     )
 )
 LARGEST_ID = 2**32 - 2
+VOLUME_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 class HostPolicyError(Exception):
@@ -105,6 +107,31 @@ def _root(name: str, text: str) -> PurePosixPath:
     return path
 
 
+def _volumes(name: str, value: Any) -> tuple[Declared, ...]:
+    if not isinstance(value, dict):
+        raise HostPolicyError(f'{name} is a table: datasets = "/srv/datasets".')
+    return tuple(_declared(key, told) for key, told in value.items())
+
+
+def _declared(name: str, told: Any) -> Declared:
+    if not VOLUME_NAME.fullmatch(name):
+        raise HostPolicyError(
+            f"volumes: {name!r} is no name: use 1 to 63 small letters, digits, _ and -."
+        )
+    if isinstance(told, str):
+        told = {"path": told}
+    if not isinstance(told, dict) or not {"path"} <= told.keys() <= {
+        "path",
+        "writable",
+    }:
+        raise HostPolicyError(
+            f'volumes: write {name} = "/path", or {{path = "/path", writable = true}}.'
+        )
+    path = _root("volumes", *_texts("volumes", [told["path"]]))
+    writable = _yes_or_no("volumes", told.get("writable", False))
+    return Declared(name=name, path=path, is_writable=writable)
+
+
 def _capabilities(name: str, value: Any) -> tuple[str, ...]:
     asked = _texts(name, value)
     if more := sorted(set(asked) - CAPABILITIES.keys()):
@@ -146,6 +173,7 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     "images": _texts,
     "read_only": _roots,
     "writable": _roots,
+    "volumes": _volumes,
     "networks": _networks,
     "allow_root": _yes_or_no,
     "min_uid": _id,

@@ -26,6 +26,15 @@ CAPABILITIES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A folder of the host that jobs mount by a name of the operator's."""
+
+    name: str
+    path: PurePosixPath
+    is_writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostPolicy:
     """Sizes are MiB, durations seconds; a limit of None is none."""
 
@@ -36,6 +45,7 @@ class HostPolicy:
     # Folders that volumes may lie under.
     read_only: tuple[PurePosixPath, ...] = ()
     writable: tuple[PurePosixPath, ...] = ()
+    volumes: tuple[Declared, ...] = ()
     networks: tuple[str, ...] = ("none", "bridge")
     allow_root: bool = False
     min_uid: int = 1000
@@ -61,8 +71,20 @@ class HostPolicy:
         allowed = ", ".join(refusing[0]) or "none"
         return f"{name} is not among the images that may run here. Allowed: {allowed}."
 
+    def declared(self, source: str) -> Declared | None:
+        """Of a volume's source that is a name: what it stands for."""
+        return next((each for each in self.volumes if each.name == source), None)
+
+    def roots_of(self, source: str, mode: str) -> tuple[PurePosixPath, ...]:
+        """Under which the folder that is mounted must lie."""
+        if volume := self.declared(source):
+            return (volume.path,)
+        return self.writable if mode == "rw" else self.roots
+
     def refusal_of_volume(self, source: str, mode: str) -> str:
-        """Of a path as it is written; links are the node's to follow."""
+        """Of a path as it is written, or a name; links are the node's to follow."""
+        if not source.startswith("/"):
+            return self._refusal_of_name(source, mode)
         roots = self.writable if mode == "rw" else self.roots
         path = PurePosixPath(source)
         if any(path.is_relative_to(root) for root in roots):
@@ -73,6 +95,15 @@ class HostPolicy:
             else f"The operator of this site allows {_none_of(mode)}."
         )
         return f"{source} may not be mounted{_how(mode)}. {allowed}"
+
+    def _refusal_of_name(self, name: str, mode: str) -> str:
+        volume = self.declared(name)
+        if volume is None:
+            there = ", ".join(each.name for each in self.volumes) or "none"
+            return f"There is no volume {name} here. There are: {there}."
+        if mode == "rw" and not volume.is_writable:
+            return f"The volume {name} is read-only: write {name} without rw."
+        return ""
 
     def refusal_of_user(self, uid: int, gid: int) -> str:
         if uid == 0 or gid == 0:
@@ -149,6 +180,18 @@ def _nested(a: PurePosixPath, b: PurePosixPath) -> bool:
     return a.is_relative_to(b) or b.is_relative_to(a)
 
 
+def _same_names(
+    ours: tuple[Declared, ...], theirs: tuple[Declared, ...]
+) -> tuple[Declared, ...]:
+    """Those that both name, where the host says, and writable if both let it be."""
+    writable = {each.name: each.is_writable for each in theirs}
+    return tuple(
+        replace(each, is_writable=each.is_writable and writable[each.name])
+        for each in ours
+        if each.name in writable
+    )
+
+
 def _least(ours: float | None, theirs: float) -> float:
     return theirs if ours is None else min(ours, theirs)
 
@@ -160,6 +203,7 @@ def _each(ours: bool, theirs: bool) -> bool:
 _NARROW: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("networks", "capabilities"), _both),
     **dict.fromkeys(("read_only", "writable"), _under_both),
+    "volumes": _same_names,
     **dict.fromkeys(("min_uid", "min_gid"), max),
     **dict.fromkeys(LIMITS, _least),
     "allow_root": _each,

@@ -106,6 +106,8 @@ class Job(models.Model):
     # By variable the name of the owner's secret whose value it gets.
     secrets = models.JSONField(default=dict, blank=True)
     volumes = models.JSONField(default=list, blank=True)
+    # Empty: as GPUJOBS_NETWORK says.
+    network = models.CharField(max_length=63, blank=True)
     timeout_s = models.IntegerField(default=3600, validators=between(1, MAX_TIMEOUT_S))
     grace_s = models.IntegerField(default=10, validators=between(0, 120))
     priority = models.IntegerField(default=DEFAULT_PRIORITY, validators=between(0, 100))

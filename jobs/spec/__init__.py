@@ -16,6 +16,7 @@ from jobs.spec.container import (
     check_command,
     check_env,
     check_image,
+    check_network,
     check_secret_name,
     clean_secrets,
     clean_volumes,
@@ -41,7 +42,7 @@ OF_A_MODEL = ("params", "risk")
 OF_AN_IMAGE = (
     *("command", "env", "secrets", "volumes", "gpu_count", "min_vram_mb", "share"),
     *("gpu_name", "cpus", "memory_mb", "shm_mb", "timeout_s", "grace_s"),
-    *("on_oom", "on_memory_oom"),
+    *("on_oom", "on_memory_oom", "network"),
 )
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "check_image",
     "check_labels",
     "check_name",
+    "check_network",
     "check_priority",
     "check_secret_name",
     "check_text",

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
+from jobs.hostpolicy import VOLUME_NAME
 from jobs.spec.text import CONTROL, UNSTORABLE, check_text, shown, size_of
 
 MAX_IMAGE = 255
@@ -32,6 +33,7 @@ IMAGE = re.compile(
     rf"(?:{_TAG})?(?:@sha256:[0-9a-f]{{64}})?"
 )
 ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 SECRET_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 RESERVED_ENV = re.compile(
     r"NVIDIA_(?!(?:DISABLE_REQUIRE|TF32_OVERRIDE)$).*"
@@ -178,12 +180,29 @@ def _clean_volume(item: Any) -> dict[str, str]:
         or item.get("mode", "ro") not in ("ro", "rw")
     ):
         raise ValidationError(
-            'Write a volume as {"source": "/host/path", "target": "/data", '
+            'Write a volume as {"source": "/host/path" or a name, "target": "/data", '
             '"mode": "ro" or "rw"}, or as "/host/path:/data:ro".',
             "bad_volume",
         )
-    source, target = _clean_path(item["source"]), _clean_path(item["target"])
+    source, target = _clean_source(item["source"]), _clean_path(item["target"])
     return {"source": source, "target": target, "mode": item.get("mode", "ro")}
+
+
+def _clean_source(source: Any) -> str:
+    """A path of the host, or the name of a volume that an operator declared."""
+    if isinstance(source, str) and VOLUME_NAME.fullmatch(source):
+        return source
+    return _clean_path(source)
+
+
+def check_network(value: str) -> None:
+    """Whether it may be a name; which there are the policy says."""
+    if value and not NETWORK.fullmatch(value):
+        raise ValidationError(
+            f"{shown(value)} is no name of a network: use 1 to 63 letters, digits, '.', "
+            "'_' and '-'.",
+            "bad_network",
+        )
 
 
 def _clean_path(path: Any) -> str:

@@ -53,7 +53,7 @@ def _of_a_job(attempt: Attempt, job: Job) -> Asked:
         secrets=job.secrets,
         volumes=job.volumes,
         gpu_uuids=tuple(job.assigned_gpu_uuids),
-        network=settings.NETWORK,
+        network=job.network or settings.NETWORK,
         # What it was given of the node, else what was asked for.
         cpus=_first(attempt.cpus, job.cpus),
         memory_mb=_first(attempt.memory_mb, job.memory_mb),

@@ -47,5 +47,6 @@ def _of_its_spec(wanted: Asked) -> Iterator[str]:
 
 def _of_its_volumes(wanted: Asked, policy: HostPolicy) -> Iterator[str]:
     for volume in wanted.volumes:
-        yield policy.refusal_of_volume(volume["source"], volume["mode"])
-        yield spec.refusal_of_our_own(volume["source"])
+        source, declared = volume["source"], policy.declared(volume["source"])
+        yield policy.refusal_of_volume(source, volume["mode"])
+        yield spec.refusal_of_our_own(str(declared.path) if declared else source)

@@ -52,8 +52,9 @@ def _mount(volume: dict[str, str], source: Path) -> Mount:
 
 
 def _staged(volume: dict[str, str], target: Path, policy: HostPolicy) -> Mount:
-    source = volume["source"]
-    roots = policy.writable if volume["mode"] == "rw" else policy.roots
+    declared = policy.declared(volume["source"])
+    source = str(declared.path) if declared else volume["source"]
+    roots = policy.roots_of(volume["source"], volume["mode"])
     try:
         fd = mounting.pin(source, roots)
     except FileNotFoundError as error:

@@ -73,6 +73,9 @@ MOUNTS: list[Attack] = [
         "where NVIDIA's hook reads a device list",
     ),
     ("T06", volume("/"), "bad_path", "all of it"),
+    ("T06", volume("other"), "mount_not_allowed", "a name that nobody declared"),
+    ("T06", volume("sets", mode="rw"), "mount_not_allowed", "a declared one, to write"),
+    ("T06", volume("SETS"), "bad_path", "a name that is none"),
     ("T06", volume("/srv"), "mount_not_allowed", "the parent of what is allowed"),
     ("T06", volume("/srv/ro2"), "mount_not_allowed", "a name that a root begins"),
     ("T07", volume("/srv/ro/../../etc"), "bad_path", "a way up"),
@@ -153,7 +156,17 @@ COMMANDS: list[Attack] = [
     ("T15", {"command": [["sh"]]}, "bad_command", "a list in a list"),
     ("T15", {"command": {"sh": "-c"}}, "bad_command", "an object"),
 ]
-BOTH = [*ENVIRONMENT, *MOUNTS, *IMAGES, *COMMANDS]
+NETWORKS: list[Attack] = [
+    ("T30", {"network": "host"}, "network_not_allowed", "the host's"),
+    ("T30", {"network": "lab"}, "network_not_allowed", "one that was not named"),
+    (
+        "T33",
+        {"network": "default"},
+        "network_not_allowed",
+        "Docker's other name for it",
+    ),
+]
+BOTH = [*ENVIRONMENT, *MOUNTS, *IMAGES, *COMMANDS, *NETWORKS]
 # What neither a row nor JSON of ours can hold: only the API meets it.
 ASKED_ONLY: list[Attack] = [
     ("T13", {"image": "x" * 1000}, "max_length", "a thousand characters"),
@@ -183,6 +196,19 @@ ASKED_ONLY: list[Attack] = [
     ("T15", env(A="\0"), "bad_text", "a NUL in a value"),
     ("T15", {"command": ["a\0b"]}, "bad_text", "a NUL in a command"),
     ("T07", volume("/srv/ro\0"), "bad_text", "a NUL in a path"),
+    *(
+        ("T33", {"network": network}, code, what)
+        for network, code, what in (
+            ("container:x", "bad_network", "another container's"),
+            ("-x", "bad_network", "an option"),
+            ("ń", "bad_network", "a letter of another alphabet"),
+            ("x" * 64, "max_length", "a name of 64"),
+            ("a\0", "bad_text", "a NUL in a name"),
+            (7, "invalid", "a number"),
+            (None, "null", "nothing"),
+            ([], "invalid", "a list"),
+        )
+    ),
     ("T17", {"gpu_count": -1}, "min_value", "fewer than no GPU"),
     ("T17", {"gpu_count": 65}, "max_value", "more than a host has"),
     ("T17", {"gpu_count": 10**30}, "bad_number", "a number of no size"),
@@ -205,7 +231,7 @@ def name(attack: Attack) -> str:
 
 @pytest.fixture(autouse=True)
 def _declared(declare: Callable[..., None]) -> None:
-    declare(read_only=["/srv/ro"], writable=["/srv/rw"])
+    declare(read_only=["/srv/ro"], writable=["/srv/rw"], volumes={"sets": "/srv/sets"})
 
 
 @pytest.fixture
@@ -223,7 +249,10 @@ def ours(settings: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("attack", [*BOTH, *ASKED_ONLY], ids=name)
-def test_the_api_refuses(api: Any, alice: User, attack: Attack, ours: Any) -> None:
+def test_the_api_refuses(
+    api: Any, alice: User, attack: Attack, ours: Any, settings: Any
+) -> None:
+    settings.RUNNER = "docker"
     _, asked, code, _ = attack
     body = {"image": IMAGE, "gpu_count": 0, **ours(asked)}
     answer = api(alice).post(JOBS, body)
@@ -249,13 +278,25 @@ def test_the_node_refuses_what_came_past_the_api(
 
 
 def test_there_is_nothing_wrong_with_what_is_allowed(
-    runner: FakeRunner, gpu: Any, api: Any, alice: User
+    runner: FakeRunner, gpu: Any, api: Any, alice: User, settings: Any
 ) -> None:
     """Else the tests above would show nothing."""
+    settings.RUNNER = "docker"
     fine = {**volume("/srv/rw/a", mode="rw"), **env(NVIDIA_TF32_OVERRIDE="0")}
+    fine["volumes"] += volume("sets", "/mnt/sets")["volumes"]
+    fine["network"] = "none"
     answer = api(alice).post(JOBS, {"image": IMAGE, "gpu_count": 0, **fine})
-    assert answer.status_code == 201
+    assert answer.status_code == 201, answer.json()
     attempt = make_reserved()
     Job.objects.filter(pk=attempt.job_id).update(env={"PATH": "/x"})
     launch(str(attempt.pk))
     assert runner.containers
+
+
+def test_a_process_has_no_network_to_choose(
+    api: Any, alice: User, settings: Any
+) -> None:
+    settings.RUNNER = "process"
+    answer = api(alice).post(JOBS, {"image": IMAGE, "gpu_count": 0, "network": "none"})
+    assert answer.json()["code"] == "network_not_allowed"
+    assert "A process has the host's network" in answer.json()["detail"]

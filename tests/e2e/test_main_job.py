@@ -301,3 +301,21 @@ def test_a_job_goes_on_while_everything_of_ours_is_killed(
     assert len(session_machine.starts()) == before + 1
     attempts = ada.get(f"/jobs/{job_id}/attempts").json()["results"]
     assert len(attempts) == 1
+
+
+def test_a_volume_is_mounted_by_its_name_and_a_network_is_chosen(ada: Person) -> None:
+    """Read-only, as it was declared; and the job with no network has its loop alone."""
+    command = (
+        "cat /data/numbers; echo; touch /data/x 2>&1; "
+        "ls /sys/class/net > /artifacts/net"
+    )
+    spec = asks(command, volumes=["shared:/data"], network="none", gpu_count=0)
+    job_id = ada.submit(**spec)
+    job = ada.wait_for(job_id, "succeeded")
+    assert job["volumes"] == [{"source": "shared", "target": "/data", "mode": "ro"}]
+    log = ada.log(job_id).decode()
+    assert log.startswith("1 2 3\n")
+    assert "Read-only file system" in log
+    assert ada.get(f"/jobs/{job_id}/artifact/download").content == b"lo\n"
+    refused = ada.post("/jobs", asks("true", volumes=["shared:/data:rw"]))
+    assert refused.json()["errors"][0]["code"] == "mount_not_allowed"

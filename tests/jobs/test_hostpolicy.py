@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.hostpolicy import (
+    Declared,
     HostPolicy,
     HostPolicyError,
     host_policy,
@@ -30,6 +31,10 @@ cpus = 16.5
 memory_mb = 64000
 shm_mb = 8000
 timeout_s = 86400
+
+[volumes]
+sets = "/srv/sets"
+work = {path = "/srv/work", writable = true}
 """
 
 
@@ -47,6 +52,10 @@ def test_every_key_is_read() -> None:
         memory_mb=64000,
         shm_mb=8000,
         timeout_s=86400,
+        volumes=(
+            Declared(name="sets", path=PurePosixPath("/srv/sets")),
+            Declared(name="work", path=PurePosixPath("/srv/work"), is_writable=True),
+        ),
     )
 
 
@@ -70,6 +79,16 @@ def test_every_key_is_read() -> None:
             "the system's own files",
             "another way to all",
         ),
+        ('volumes = ["sets"]', "is a table", "names without folders"),
+        ('volumes = {Sets = "/srv"}', "is no name", "a name in capitals"),
+        ('volumes = {"" = "/srv"}', "is no name", "no name"),
+        ('volumes = {"a/b" = "/srv"}', "is no name", "a name like a path"),
+        ('volumes = {a = "srv"}', "no absolute path", "a relative folder"),
+        ('volumes = {a = "/etc"}', "the system's own files", "the system's folder"),
+        ("volumes = {a = 1}", "write a =", "a number for a folder"),
+        ("volumes = {a = {writable = true}}", "write a =", "no folder"),
+        ('volumes = {a = {path = "/a", mode = "rw"}}', "write a =", "a mistyped word"),
+        ('volumes = {a = {path = "/a", writable = 1}}', "true or false", "a number"),
         ('networks = ["host"]', "be the host to its network", "the host's network"),
         ('networks = ["container:x"]', "be the host", "another container's network"),
         ('capabilities = ["SYS_ADMIN"]', "SYS_ADMIN is not one of", "root by a name"),
@@ -227,6 +246,24 @@ class TestAsDeclared:
         refusal = self.declared.refusal_of_volume(source, mode)
         assert (refusal == "") is is_allowed, what
 
+    @pytest.mark.parametrize(
+        ("name", "mode", "told"),
+        [
+            ("sets", "ro", ""),
+            ("sets", "rw", "The volume sets is read-only"),
+            ("work", "ro", ""),
+            ("work", "rw", ""),
+            ("none", "ro", "There is no volume none here. There are: sets, work."),
+        ],
+    )
+    def test_a_volume_by_its_name(self, name: str, mode: str, told: str) -> None:
+        refusal = self.declared.refusal_of_volume(name, mode)
+        assert refusal.startswith(told) if told else refusal == ""
+
+    def test_its_folder_is_allowed_by_its_name_alone(self) -> None:
+        assert self.declared.refusal_of_volume("/srv/sets", "ro")
+        assert self.declared.roots_of("sets", "ro") == (PurePosixPath("/srv/sets"),)
+
     def test_the_refusal_names_the_roots(self) -> None:
         told = self.declared.refusal_of_volume("/etc", "ro")
         assert "Allowed are paths under /srv/datasets, /srv/projects." in told
@@ -288,6 +325,23 @@ class TestNarrowed:
     )
     def test_it_is_the_less_of_the_two(self, text: str, name: str, value: Any) -> None:
         assert getattr(self.with_row(text), name) == value
+
+    @pytest.mark.parametrize(
+        ("text", "left"),
+        [
+            ("volumes = {}", {}),
+            ('volumes = {sets = "/elsewhere", more = "/srv/x"}', {"sets": False}),
+            ('volumes = {work = "/srv/work"}', {"work": False}),
+            ('volumes = {work = {path = "/x", writable = true}}', {"work": True}),
+            ('volumes = {sets = {path = "/x", writable = true}}', {"sets": False}),
+        ],
+    )
+    def test_a_volume_stays_where_the_host_has_it(
+        self, text: str, left: dict[str, bool]
+    ) -> None:
+        found = self.with_row(text).volumes
+        assert {each.name: each.is_writable for each in found} == left
+        assert all(str(each.path) == f"/srv/{each.name}" for each in found)
 
     @pytest.mark.parametrize(
         ("image", "is_allowed", "what"),

@@ -13,7 +13,15 @@ pytestmark = pytest.mark.django_db
 FIELDS = {
     *["id", "job_id", "name", "owner", "status", "reason", "reason_text"],
     *["wait_reason", "wait_text", "image", "command", "model_name", "params"],
-    *["risk", "policy_version", "tier", "on_oom", "on_memory_oom", "escalations"],
+    *[
+        "network",
+        "risk",
+        "policy_version",
+        "tier",
+        "on_oom",
+        "on_memory_oom",
+        "escalations",
+    ],
     *["gpu_count", "min_vram_mb", "share", "gpu_name", "cpus", "memory_mb", "shm_mb"],
     *[
         "env",

@@ -66,7 +66,9 @@ class PrivateDaemon:
         path = self.folder / f"policy-{volumes.name if volumes else 'none'}.toml"
         images = json.dumps(["docker.io/*", "127.0.0.1:*", "localhost:*"])
         roots = json.dumps([str(volumes)] if volumes else [])
-        path.write_text(f"images = {images}\nwritable = {roots}\n")
+        named = json.dumps(str(volumes)) if volumes else ""
+        table = f"[volumes]\nshared = {named}\n" if volumes else ""
+        path.write_text(f"images = {images}\nwritable = {roots}\n{table}")
         return path
 
     @property

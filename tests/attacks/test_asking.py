@@ -287,6 +287,7 @@ def test_there_is_nothing_wrong_with_what_is_allowed(
     fine["network"] = "none"
     answer = api(alice).post(JOBS, {"image": IMAGE, "gpu_count": 0, **fine})
     assert answer.status_code == 201, answer.json()
+    settings.RUNNER = "process"
     attempt = make_reserved()
     Job.objects.filter(pk=attempt.job_id).update(env={"PATH": "/x"})
     launch(str(attempt.pk))

@@ -7,7 +7,7 @@ from django.db.models import Max, QuerySet
 from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest
 
-from jobs import policies
+from jobs import audit, policies
 from jobs.admin.base import HistoryAdmin, LooksOnly, ToldAdmin
 from jobs.models import (
     Evaluation,
@@ -58,22 +58,22 @@ class TierFormSet(BaseInlineFormSet):
 
 
 class TierInline(admin.StackedInline):
+    """Also of a version that is frozen: it is the beginning of a new one."""
+
     model = ModelTier
     formset = TierFormSet
     extra = 0
     has_view_permission = LooksOnly.has_view_permission
 
-    # Also of a version that is frozen: it is the beginning of a new one.
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.is_superuser
 
-    has_add_permission = has_delete_permission = has_change_permission
+def _tiers(row: RoutingPolicy) -> list[dict[str, Any]]:
+    return [tier.document() for tier in row.tiers.order_by("position")]
 
 
 @admin.register(RoutingPolicy)
 class RoutingPolicyAdmin(ToldAdmin):
-    """Every operator may read; a superuser writes, as images and commands are in it. What
-    a job was routed by is frozen: save it as a new version."""
+    """Every operator may read; who writes needs the right to, as images and commands
+    are in it. What a job was routed by is frozen: save it as a new version."""
 
     form = PolicyForm
     list_display = ("name", "version", "is_active", "work", "used_at", "activated_at")
@@ -87,16 +87,9 @@ class RoutingPolicyAdmin(ToldAdmin):
     has_view_permission = LooksOnly.has_view_permission
     has_module_permission = LooksOnly.has_module_permission
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return request.user.is_superuser
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        # The page must be had to be saved as a new version.
-        return request.user.is_superuser
-
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         is_in_use = obj is not None and (obj.is_frozen or obj.is_active)
-        return request.user.is_superuser and not is_in_use
+        return not is_in_use and super().has_delete_permission(request, obj)
 
     def save_model(
         self, request: HttpRequest, obj: RoutingPolicy, form: Any, change: bool
@@ -107,7 +100,26 @@ class RoutingPolicyAdmin(ToldAdmin):
             obj.created_by = str(request.user)
         super().save_model(request, obj, form, change)
 
-    @admin.action(description="Let new jobs be routed by the selected version")
+    def save_related(
+        self, request: HttpRequest, form: Any, formsets: Any, change: bool
+    ) -> None:
+        """Tiers are told of with their policy, all of them before and after."""
+        before = _tiers(form.instance)
+        super().save_related(request, form, formsets, change)
+        after = _tiers(form.instance)
+        if before != after:
+            told = {"before": {"tiers": before}, "after": {"tiers": after}}
+            audit.change(
+                "routingpolicy.tiers_changed",
+                target=form.instance,
+                by=request.user,
+                **told,
+            )
+
+    @admin.action(
+        description="Let new jobs be routed by the selected version",
+        permissions=["change"],
+    )
     def activate(self, request: HttpRequest, queryset: QuerySet[RoutingPolicy]) -> None:
         for row in queryset:
             try:
@@ -120,7 +132,9 @@ class RoutingPolicyAdmin(ToldAdmin):
                 )
                 self.message_user(request, text, messages.ERROR)
 
-    @admin.action(description="Route no new jobs by the selected version")
+    @admin.action(
+        description="Route no new jobs by the selected version", permissions=["change"]
+    )
     def retire(self, request: HttpRequest, queryset: QuerySet[RoutingPolicy]) -> None:
         for row in queryset:
             policies.retire(row, by=request.user)

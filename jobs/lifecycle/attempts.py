@@ -65,7 +65,7 @@ def start(
         number=job.attempts.count() + 1,
         node=node,
         tier=job.tier,
-        decision=job.decisions.order_by("number").last(),
+        decision=_last_decision(job),
         gpu_uuids=gpu_uuids,
         cpus=cpus,
         memory_mb=memory_mb,
@@ -74,6 +74,12 @@ def start(
     attempt.log_path = storage.attempt_log_path(attempt)
     attempt.save(force_insert=True)
     return attempt
+
+
+def _last_decision(job: Job) -> RoutingDecision | None:
+    if job.policy_id is None and not job.escalations:
+        return None
+    return job.decisions.order_by("number").last()
 
 
 @transaction.atomic

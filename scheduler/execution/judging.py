@@ -46,8 +46,6 @@ MOST_TRIES = 5
 
 def judge(attempt: Attempt) -> bool:
     """End the attempt, whose evidence is complete; False if something is waited for."""
-    if _is_parked(attempt):
-        return False
     ended = Reason(attempt.evidence["reason"]), str(attempt.evidence["text"])
     if attempt.kind == Kind.VALIDATOR:
         _finish(attempt, ended)
@@ -56,6 +54,8 @@ def judge(attempt: Attempt) -> bool:
     if attempt.job.policy is None:
         _finish(attempt, ended)
         return True
+    if _is_parked(attempt):
+        return False
     try:
         judged = _judged(attempt, attempt.job.policy.read(), ended)
     except (CanNotJudge, ValidationError) as error:

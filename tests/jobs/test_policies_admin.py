@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from jobs import policies
-from jobs.models import RoutingPolicy
+from jobs.models import AuditRecord, RoutingPolicy
 from jobs.routing import parse
 from tests.factories import document, make_user
 from tests.test_every_write_is_told import form_of
@@ -52,6 +53,10 @@ def test_a_tier_is_changed_with_its_policy_and_the_digest_with_both(
     changed = RoutingPolicy.objects.get()
     assert changed.read().tiers[0].timeout_s == 60
     assert changed.digest != row.digest
+    record = AuditRecord.objects.get(action="routingpolicy.tiers_changed")
+    assert (record.actor, record.target) == ("root@example.org", str(row))
+    assert "'timeout_s': 3600" in record.details["before"]["tiers"][1]
+    assert "'timeout_s': 60" in record.details["after"]["tiers"][1]
 
 
 WRONG = [
@@ -124,3 +129,17 @@ class TestGoingLive:
         client.force_login(olga)
         assert client.get(address(row)).status_code == 200
         assert client.post(address(row), {"name": "x"}).status_code == 403
+        act(client, "activate", row)
+        assert not RoutingPolicy.objects.get().is_active
+
+    def test_one_who_has_the_right_may_write(
+        self, olga: Any, row: RoutingPolicy
+    ) -> None:
+        names = ["change_routingpolicy", "change_modeltier"]
+        olga.user_permissions.set(Permission.objects.filter(codename__in=names))
+        client = Client()
+        client.force_login(olga)
+        sent = {**form_of(client, address(row)), "tiers-0-timeout_s": 60}
+        assert client.post(address(row), sent).status_code == 302
+        act(client, "activate", row)
+        assert RoutingPolicy.objects.get().is_active

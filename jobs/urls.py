@@ -78,7 +78,6 @@ def job_routes(viewset: type[JobViewSet]) -> list[URLPattern]:
 def page_routes(submit: type[views.SubmitView]) -> list[URLPattern]:
     """The pages, with the form that the project puts on top."""
     return [
-        path("", views.job_list),
         path("jobs/", views.job_list, name="job-list"),
         path("jobs/<uuid:pk>/", views.job_detail, name="job-detail"),
         path("jobs/<uuid:pk>/cancel/", views.job_cancel, name="job-cancel"),

@@ -1,8 +1,8 @@
-from django.urls import URLPattern, re_path
+from django.urls import URLPattern, path, re_path
 
 from jobs.urls import job_routes, page_routes
 from scheduler.api import GPUView, HealthView, JobViewSet, NodeView
-from scheduler.views import SubmitView
+from scheduler.views import SubmitView, cluster
 
 api_urlpatterns: list[URLPattern] = [
     *job_routes(JobViewSet),
@@ -15,4 +15,7 @@ api_urlpatterns: list[URLPattern] = [
     re_path(r"^gpus/?$", GPUView.as_view(), name="api-gpus"),
     re_path(r"^nodes/?$", NodeView.as_view(), name="api-nodes"),
 ]
-page_urlpatterns: list[URLPattern] = page_routes(SubmitView)
+page_urlpatterns: list[URLPattern] = [
+    path("", cluster, name="cluster"),
+    *page_routes(SubmitView),
+]

@@ -217,6 +217,7 @@ READS = {
         "api-me",
         "api-policies",
         "health",
+        "cluster",
         "job-list",
         "job-detail",
     ),

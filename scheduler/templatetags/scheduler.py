@@ -8,6 +8,7 @@ from django import template
 from jobs.models import Job
 from scheduler import reservation
 from scheduler.api.jobs import moment
+from scheduler.bars import Part, parts
 from scheduler.placement import Line
 from scheduler.placement.forecast import Certainty
 
@@ -25,15 +26,6 @@ _SURE = {
     ),
     Certainty.UNKNOWN: "Nothing guarantees a time, so none is made up.",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A stretch of a GPU's bar, in percent of what is usable."""
-
-    kind: str
-    start: float
-    width: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +53,13 @@ def explain(job: Job) -> dict[str, Any]:
 def _row(line: Line, job: Job) -> Row:
     gpu = line.gpu
     usable = max(1, gpu.usable_mb)
-    used = min(gpu.measured_mb, usable)
-    promised = min(max(0, gpu.need_mb - used), usable - used)
-    foreign = min(gpu.foreign_mb, usable - used - promised)
-    parts, start = [], 0.0
-    for kind, mb in (("ours", used), ("promised", promised), ("foreign", foreign)):
-        width = 100 * mb / usable
-        if mb:
-            parts.append(Part(kind=kind, start=round(start, 1), width=round(width, 1)))
-        start += width
+    bar = parts(
+        gpu.usable_mb,
+        measured_mb=gpu.measured_mb,
+        need_mb=gpu.need_mb,
+        foreign_mb=gpu.foreign_mb,
+    )
     wanted = job.min_vram_mb
     fits = wanted is not None and wanted <= usable
     ask = round(100 * (1 - (wanted or 0) / usable), 1) if fits else None
-    return Row(line=line, parts=parts, ask=ask)
+    return Row(line=line, parts=[part for part in bar if part.mb], ask=ask)

@@ -1,15 +1,17 @@
 """The pages in a real browser: what a person does, and what a hostile job can not."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from jobs import lifecycle
-from jobs.models import Job, User
+from jobs.models import Evaluation, Job, User
 from jobs.status import Reason, Status
 from tests.factories import IMAGE, PASSWORD, make_artifact, make_job, write_log
 from tests.scheduler.factories import GB, make_gpu, make_node
@@ -92,6 +94,7 @@ def visit(browser: Browser, live_server: Any) -> Iterator[Visit]:
 def test_log_in_submit_watch_and_cancel(visit: Visit, alice: User) -> None:
     make_gpu(make_node(), foreign_mb=20 * GB)
     visit.log_in(alice)
+    visit.go("/jobs/")
     assert "No jobs yet" in visit.text()
     page = visit.page
     page.get_by_role("main").get_by_role("link", name="Submit a job").first.click()
@@ -178,4 +181,59 @@ def test_the_pages_work_without_scripts(
     visit.page.get_by_role("heading", name="pytorch", level=1).wait_for()
     assert visit.page.locator("button.copy:visible").count() == 0
     context.close()
+    assert visit.faults == []
+
+
+def test_the_cluster_page_is_live_and_can_be_paused(visit: Visit, alice: User) -> None:
+    """What runs shows by itself; the focus stays where it was, and a pause holds."""
+    gpu = make_gpu(make_node())
+    visit.log_in(alice)
+    page = visit.page
+    assert urlsplit(page.url).path == "/"
+    page.get_by_text("Nothing waits.").wait_for()
+    page.get_by_role("link", name="Submit a job").focus()
+    make_job(alice, name=HOSTILE, min_vram_mb=GB)
+    page.get_by_role("link", name="<script>").wait_for()
+    page.get_by_role("link", name="All 1 queued").focus()
+    make_job(alice, name="second", min_vram_mb=GB)
+    page.get_by_text("second").wait_for()
+    focused = page.evaluate("document.activeElement.getAttribute('href')")
+    assert focused == "/jobs/?status=queued"
+
+    page.get_by_role("button", name="Pause").click()
+    assert (
+        page.get_by_role("button", name="Pause").get_attribute("aria-pressed") == "true"
+    )
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(4000)  # longer than the page waits from look to look
+    assert asked == []
+    page.get_by_role("button", name="Pause").click()
+    make_job(alice, name="third", min_vram_mb=GB)
+    page.get_by_text("third").wait_for()
+    assert gpu.uuid[:12] in visit.text()
+    assert visit.faults == []
+
+
+def test_an_operator_accepts_a_result_that_waits_for_a_person(
+    visit: Visit, alice: User, olga: User
+) -> None:
+    job = make_job(alice, model_name="sentiment", status=Status.RUNNING)
+    attempt = job.attempts.get()
+    lifecycle.see_exit(attempt, by="gauss")
+    lifecycle.record_evidence(attempt, exit_code=0, evidence={}, mean_utilisation={})
+    Evaluation.objects.create(attempt=attempt, outcomes=[])
+    make_artifact(attempt, "result.json", b"{}")
+    until = timezone.now() + timedelta(hours=1)
+    lifecycle.park(attempt, until, usage=lifecycle.Usage(), by="gauss")
+    visit.log_in(olga)
+    visit.go(f"/jobs/{job.pk}/")
+    visit.page.get_by_role("link", name="Review…").click()
+    assert "result.json" in visit.text()
+    visit.page.get_by_label("What you found").fill("Fine <b>indeed</b>.")
+    visit.page.get_by_role("button", name="Accept it").click()
+    assert "Accepted." in visit.text()
+    assert "Fine <b>indeed</b>." in visit.text()
+    job.refresh_from_db()
+    assert job.status == Status.SUCCEEDED
     assert visit.faults == []

@@ -31,11 +31,17 @@ pytestmark = [
 ]
 
 
+def reachable(folder: Path) -> Path:
+    """For the user that processes run as, through all that is above it."""
+    for path in (folder, *folder.parents):
+        if not path.stat().st_mode & 0o001:
+            path.chmod(0o755)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    folder = tmp_path_factory.mktemp("stack")
-    for path in (folder, *folder.parents[:2]):
-        path.chmod(0o755)
+    folder = reachable(tmp_path_factory.mktemp("stack"))
     env = {
         "GPUJOBS_RUNNER": "process",
         "GPUJOBS_INVENTORY": "simulated",
@@ -55,9 +61,7 @@ def ada(stack: Stack) -> Person:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the jobs' user can read it."""
-    folder = tmp_path_factory.mktemp("program")
-    for path in (folder, *folder.parents[:2]):
-        path.chmod(0o755)
+    folder = reachable(tmp_path_factory.mktemp("program"))
     for name in ("classify.py", "corpus.py"):
         shutil.copy(CLASSIFY / name, folder)
         (folder / name).chmod(0o644)

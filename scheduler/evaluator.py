@@ -19,6 +19,7 @@ from jobs.routing import (
     Validator,
     patterns,
 )
+from jobs.routing.reading import storable
 
 # Of an artifact that a validator reads; a larger one is rejected by it.
 MOST_BYTES = 4 * 1024 * 1024
@@ -109,8 +110,9 @@ def _outcome(validator: Validator, facts: Facts) -> Outcome:
         validator=validator.name,
         kind=kind,
         is_accepted=is_accepted,
-        text=text,
-        evidence=evidence,
+        # What a result held may be in it, and goes into rows.
+        text=storable(text),
+        evidence=storable(evidence),
     )
 
 

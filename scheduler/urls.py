@@ -2,6 +2,7 @@ from django.urls import URLPattern, path, re_path
 
 from jobs.urls import job_routes, page_routes
 from scheduler.api import GPUView, HealthView, JobViewSet, NodeView
+from scheduler.taskpage import PoliciesView, PolicyView
 from scheduler.views import SubmitView, cluster
 
 api_urlpatterns: list[URLPattern] = [
@@ -17,5 +18,7 @@ api_urlpatterns: list[URLPattern] = [
 ]
 page_urlpatterns: list[URLPattern] = [
     path("", cluster, name="cluster"),
+    path("policies/", PoliciesView.as_view(), name="policies"),
+    path("policies/<str:policy>/", PolicyView.as_view(), name="policy"),
     *page_routes(SubmitView),
 ]

@@ -204,7 +204,7 @@ OF_JOBS: dict[str, tuple[Callable[[User], Job], str]] = {
 OTHERS = {
     *("api-jobs", "api-job", "job-submit", "api-register", "api-login"),
     *("api-refresh", "api-logout", "login", "logout"),
-    *("api-review", "job-review"),
+    *("api-review", "job-review", "policy"),
     *("api-password", "api-tokens", "api-token", "api-secrets", "api-secret"),
 }
 READS = {
@@ -218,6 +218,7 @@ READS = {
         "api-policies",
         "health",
         "cluster",
+        "policies",
         "job-list",
         "job-detail",
     ),

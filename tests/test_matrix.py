@@ -139,6 +139,9 @@ TABLE: dict[str, dict[str, Cells]] = {
     "jobs/": {"GET": PAGE},
     "jobs/{pk}/": {"GET": PAGE_READ},
     "jobs/{pk}/cancel/": {"GET": PAGE_ASK, "POST": PAGE_DO},
+    "policies/": {"GET": PAGE},
+    # With an empty form, which says what is missing.
+    "policies/{policy}/": {"GET": PAGE, "POST": PAGE},
     "jobs/{pk}/review/": {
         "GET": cells(302, 302, 404, 403, 403, 302),
         "POST": cells(302, 302, 404, 403, 403, 302),

@@ -8,10 +8,11 @@ from django.db.models import Q, QuerySet
 
 from jobs import audit
 from jobs.forms.submit import SubmitForm
+from jobs.forms.task import TaskForm
 from jobs.models import Job, User
 from jobs.status import LIVE, TERMINAL, Status
 
-__all__ = ["JobFilterForm", "LoginForm", "SubmitForm"]
+__all__ = ["JobFilterForm", "LoginForm", "SubmitForm", "TaskForm"]
 
 # Of the query string: a single status, or one of these.
 GROUPS: dict[str, tuple[Status, ...]] = {"live": LIVE, "ended": TERMINAL}

@@ -1,7 +1,5 @@
 """The form of a spec. Its rules and messages are those of jobs.spec and the models."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -20,6 +18,7 @@ from jobs.forms.fields import (
     rules,
     text_input,
 )
+from jobs.forms.once import once
 from jobs.models import User
 from jobs.models.job import DEFAULT_PRIORITY
 from jobs.models.secret import refuse_missing
@@ -268,13 +267,8 @@ class SubmitForm(forms.Form):
 
     @property
     def once(self) -> str | None:
-        """The same for the same form sent twice; another once it has been edited."""
-        key = self.cleaned_data["idempotency_key"]
         asked = [self.cleaned_data["spec"], self.cleaned_data["terms"]]
-        text = json.dumps(asked, sort_keys=True, default=str)
-        return (
-            f"{key}-{hashlib.sha256(text.encode()).hexdigest()[:32]}" if key else None
-        )
+        return once(self.cleaned_data["idempotency_key"], asked)
 
 
 _SPEC = SubmitForm.base_fields.keys() - {"idempotency_key", *TERMS}

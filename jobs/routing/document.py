@@ -11,6 +11,7 @@ from jobs.routing.agreement import check
 from jobs.routing.reading import (
     Reader,
     RoutingError,
+    check_plain,
     each_once,
     fields,
     items,
@@ -28,17 +29,16 @@ from jobs.routing.reading import (
 from jobs.routing.rules import document_of_rule, read_rule
 from jobs.routing.terms import Policy, Prefer, Review, Risk, Tier, Trouble, Work
 from jobs.routing.validators import document_of_validator, read_validator, schema
-from jobs.routing.yamltext import MOST_DEPTH, plain_of
+from jobs.routing.yamltext import plain_of
 
 MOST_CHARACTERS = 512 * 1024
 MOST_TIERS = 20
-MOST_VALUES = 50_000
 _DAYS_30 = 30 * 24 * 3600
 
 
 def parse(document: Any) -> Policy:
     """Raises RoutingError, which says where what is wrong."""
-    _bound(document)
+    check_plain("", document)
     told = fields("", document, _POLICY)
     need("", told, "name", "tiers")
     release = told.pop("release", {})
@@ -59,27 +59,6 @@ def to_yaml(policy: Policy) -> str:
         document_of(policy), sort_keys=False, allow_unicode=True, width=88
     )
     return written
-
-
-def _bound(document: Any) -> None:
-    """JSON of an API and rows of an admin come past the reader of files."""
-    left, level = MOST_VALUES, [document]
-    for _ in range(MOST_DEPTH):
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                inner += [*value.values()]
-            elif isinstance(value, list):
-                inner += value
-            left -= 1
-            if left < 0 or len(inner) > MOST_VALUES:
-                raise RoutingError(
-                    "", f"more than {MOST_VALUES:,} values are too many."
-                )
-        if not inner:
-            return
-        level = inner
-    raise RoutingError("", f"it is nested more than {MOST_DEPTH} deep.")
 
 
 def _command(place: str, value: Any) -> str | tuple[str, ...] | None:

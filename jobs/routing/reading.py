@@ -9,6 +9,8 @@ from typing import Any
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 MOST_TEXT = 20_000
 MOST_ITEMS = 200
+MOST_DEPTH = 40
+MOST_VALUES = 50_000
 # What no database stores, and no file's text should hold.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -23,6 +25,47 @@ class RoutingError(Exception):
 
 # Of a place and what stands there: the value that is meant.
 Reader = Callable[[str, Any], Any]
+
+
+def check_plain(place: str, value: Any) -> None:
+    """JSON that a database holds: not deep without end, and no NUL in any text."""
+    level, left = [value], MOST_VALUES
+    for _ in range(MOST_DEPTH):
+        inner: list[Any] = []
+        for each in level:
+            _check_one(place, each)
+            inner += _inside(each)
+        left -= len(inner)
+        if left < 0:
+            raise RoutingError(place, f"more than {MOST_VALUES:,} values are too many.")
+        if not inner:
+            return
+        level = inner
+    raise RoutingError(place, f"it is nested more than {MOST_DEPTH} deep.")
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    return value if isinstance(value, list) else []
+
+
+def _check_one(place: str, value: Any) -> None:
+    if isinstance(value, str) and _UNSTORABLE.search(value):
+        raise RoutingError(place, "NUL and lone surrogates can not be stored.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RoutingError(place, "a number is not finite.")
+
+
+def storable(value: Any) -> Any:
+    """The same with what no database holds made visible: of what a stranger wrote."""
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, dict):
+        return {storable(key): storable(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [storable(each) for each in value]
+    return value
 
 
 def fields(place: str, value: Any, readers: Mapping[str, Reader]) -> dict[str, Any]:

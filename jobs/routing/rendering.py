@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.routing.patterns import mismatch
-from jobs.routing.reading import RoutingError
+from jobs.routing.reading import RoutingError, check_plain
 from jobs.routing.terms import Policy
 
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]{0,62})[ \t]*\}\}")
@@ -45,6 +45,7 @@ def check_params(policy: Policy, params: Any) -> None:
     """Raises RoutingError where a task's params are not what its policy takes."""
     if not isinstance(params, dict):
         raise RoutingError("params", "give an object.")
+    check_plain("params", params)
     if policy.params_schema is not None:
         wrong = mismatch(policy.params_schema, params)
         if wrong:

@@ -8,6 +8,7 @@ from typing import Any
 from jobs.routing.reading import (
     Reader,
     RoutingError,
+    check_plain,
     each_once,
     fields,
     items,
@@ -59,6 +60,7 @@ class Result:
 def parse_suite(written: str) -> Suite:
     """Raises RoutingError, which says where what is wrong."""
     document = plain_of(written, MOST_CHARACTERS)
+    check_plain("", document)
     told = fields("", document, {"name": name, "cases": _cases})
     need("", told, "name", "cases")
     return Suite(**told)

@@ -4,9 +4,7 @@ from typing import Any
 
 import yaml
 
-from jobs.routing.reading import RoutingError
-
-MOST_DEPTH = 40
+from jobs.routing.reading import MOST_DEPTH, RoutingError
 
 
 class _Strict(yaml.SafeLoader):

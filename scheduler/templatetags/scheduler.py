@@ -1,5 +1,6 @@
 """What of a job's page needs the hardware."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,28 @@ class Row:
     parts: list[Part]
     # From where on it must be free for this job; None where it asks for no size.
     ask: float | None
+
+
+_KINDS = {
+    "exit_code": "exit code 0",
+    "artifact": "a file {artifact}",
+    "json_schema": "{path} meets a JSON Schema",
+    "pattern": "a pattern in {path}",
+    "number": "{number} in {path} is within its bounds",
+    "container": "a container of {container} looks at it",
+}
+
+
+@register.filter
+def validator(told: dict[str, Any]) -> str:
+    """A validator as its document has it, in words."""
+    word = next((word for word in _KINDS if word in told), "")
+    return _KINDS[word].format_map(told) if word else ""
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 @register.inclusion_tag("scheduler/_explain.html")

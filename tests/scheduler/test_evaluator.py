@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.routing import Validator, parse
+from jobs.spec import UNSTORABLE
 from scheduler.evaluator import Execution, Facts, Verdict, evaluate, reads
 
 TIER = {"name": "only", "image": "lab/model:1", "model_version": "1"}
@@ -163,6 +164,44 @@ def test_a_container_that_looks_at_it(
     (outcome,) = says(RUN, facts).outcomes
     assert outcome.is_accepted == is_accepted, outcome
     assert text in outcome.text
+
+
+HELD = '{"label": "a\\u0000b\\ud800"}'
+
+
+@pytest.mark.parametrize(
+    ("told", "facts"),
+    [
+        (
+            {"json_schema": {"properties": {"label": {"enum": [1]}}}, "path": "r.json"},
+            left(r(HELD.encode())),
+        ),
+        ({"pattern": "a.*", "path": "r.json", "is_absent": True}, left(r(b"a\0b"))),
+        (
+            {"container": "lab/check:1"},
+            left(
+                executions={
+                    "v0": Execution(
+                        exit_code=0,
+                        verdict=b'{"accepted": false, "reason": "\\u0000", "scores": '
+                        b'{"\\ud800": 1}}',
+                    )
+                }
+            ),
+        ),
+    ],
+    ids=["a schema's complaint", "what a pattern found", "a container's words"],
+)
+def test_what_no_database_holds_is_in_no_outcome(
+    told: dict[str, Any], facts: Facts
+) -> None:
+    """Else the row could not be written, and the job would be judged for ever."""
+    (outcome,) = says(told, facts).outcomes
+    assert not outcome.is_accepted
+    assert not UNSTORABLE.search(outcome.text)
+    evidence = json.dumps(dict(outcome.evidence))
+    assert "\\u0000" not in evidence
+    assert "\\ud800" not in evidence
 
 
 def test_its_scores_are_kept() -> None:

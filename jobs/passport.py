@@ -105,7 +105,8 @@ def _job(job: Job) -> dict[str, Any]:
         "name": job.name,
         "owner": job.owner.email,
         "group": job.group,
-        "asked": {name: getattr(job, name) for name in _ASKED},
+        # As it was sent, before any escalation.
+        "asked": {**{name: getattr(job, name) for name in _ASKED}, **_sent(job)},
         # Names alone: values often are passwords.
         "env": sorted(job.env),
         "secrets": job.secrets,
@@ -119,6 +120,10 @@ def _job(job: Job) -> dict[str, Any]:
         "started_at": job.started_at,
         "finished_at": job.finished_at,
     }
+
+
+def _sent(job: Job) -> dict[str, Any]:
+    return {name: value for name, value in job.asked.items() if name in _ASKED}
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:

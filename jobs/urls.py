@@ -1,6 +1,6 @@
 from django.urls import URLPattern, path, re_path
 
-from jobs import reviews, views
+from jobs import accountpage, exporting, reviews, views
 from jobs.api import auth, tokens
 from jobs.api.routing import PolicyView, SavingsView
 from jobs.api.secrets import SecretsView, SecretView
@@ -86,6 +86,20 @@ def page_routes(submit: type[views.SubmitView]) -> list[URLPattern]:
         path("jobs/<uuid:pk>/top/", views.job_top, name="job-top"),
         path("jobs/<uuid:pk>/review/", reviews.job_review, name="job-review"),
         path("jobs/<uuid:pk>/delete/", views.job_delete, name="job-delete"),
+        path("jobs.csv", exporting.job_csv, name="job-csv"),
+        path("account/", accountpage.account, name="account"),
+        path("account/tokens/", accountpage.token_add, name="token-add"),
+        path(
+            "account/tokens/<uuid:pk>/revoke/",
+            accountpage.token_revoke,
+            name="token-revoke",
+        ),
+        path("account/secrets/", accountpage.secret_write, name="secret-write"),
+        path(
+            "account/secrets/<slug:name>/remove/",
+            accountpage.secret_remove,
+            name="secret-remove",
+        ),
         path("submit/", submit.as_view(), name="job-submit"),
         path("login/", views.LoginView.as_view(), name="login"),
         path("logout/", views.LogoutView.as_view(), name="logout"),

@@ -205,6 +205,7 @@ OTHERS = {
     *("api-jobs", "api-job", "job-submit", "api-register", "api-login"),
     *("api-refresh", "api-logout", "login", "logout"),
     *("api-review", "job-review", "policy"),
+    *("token-add", "token-revoke", "secret-write", "secret-remove"),
     *("api-password", "api-tokens", "api-token", "api-secrets", "api-secret"),
 }
 READS = {
@@ -217,6 +218,8 @@ READS = {
         "api-me",
         "api-policies",
         "health",
+        "account",
+        "job-csv",
         "cluster",
         "policies",
         "job-list",

@@ -140,6 +140,12 @@ TABLE: dict[str, dict[str, Cells]] = {
     "jobs/{pk}/": {"GET": PAGE_READ},
     "jobs/{pk}/cancel/": {"GET": PAGE_ASK, "POST": PAGE_DO},
     "policies/": {"GET": PAGE},
+    "jobs.csv": {"GET": PAGE},
+    "account/": {"GET": PAGE},
+    "account/tokens/": {"POST": PAGE},
+    "account/tokens/{token}/revoke/": {"POST": cells(302, 302, 404, 404, 302, 404)},
+    "account/secrets/": {"POST": PAGE},
+    "account/secrets/{name}/remove/": {"POST": every(302)},
     # With an empty form, which says what is missing.
     "policies/{policy}/": {"GET": PAGE, "POST": PAGE},
     "jobs/{pk}/review/": {

@@ -7,12 +7,20 @@ from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 
 from jobs import audit
+from jobs.forms.account import SecretForm, TokenForm
 from jobs.forms.submit import SubmitForm
 from jobs.forms.task import TaskForm
 from jobs.models import Job, User
 from jobs.status import LIVE, TERMINAL, Status
 
-__all__ = ["JobFilterForm", "LoginForm", "SubmitForm", "TaskForm"]
+__all__ = [
+    "JobFilterForm",
+    "LoginForm",
+    "SecretForm",
+    "SubmitForm",
+    "TaskForm",
+    "TokenForm",
+]
 
 # Of the query string: a single status, or one of these.
 GROUPS: dict[str, tuple[Status, ...]] = {"live": LIVE, "ended": TERMINAL}

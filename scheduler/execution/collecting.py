@@ -11,7 +11,7 @@ from jobs import lifecycle, storage
 from jobs.failpoints import failpoint
 from jobs.models import Attempt
 from jobs.secrets import masked
-from jobs.status import Phase, Reason
+from jobs.status import Kind, Phase, Reason
 from scheduler import ending
 from scheduler.execution.ground import (
     BY,
@@ -38,6 +38,11 @@ from scheduler.runner.base import (
 # A traceback of many processes is long.
 LOG_TAIL = 64 * 1024
 SLICE_S = 5.0
+# After which endings what is in /artifacts is kept: a validator that rejects says why.
+_LEAVES = {
+    Kind.JOB: (Reason.COMPLETED,),
+    Kind.VALIDATOR: (Reason.COMPLETED, Reason.NONZERO_EXIT),
+}
 
 
 def collect(attempt_id: str) -> None:
@@ -99,7 +104,7 @@ def _gather(attempt: Attempt) -> bool:
         _complete_log(attempt, log, found)
         failpoint("collect.log_closed")
     ended = ending.judge(found, _known(attempt, log))
-    if ended.reason is Reason.COMPLETED:
+    if ended.reason in _LEAVES[Kind(attempt.kind)]:
         try:
             folder = work_folder(attempt) / "artifacts"
             if not storage.take_in(folder, attempt, within_s=SLICE_S):

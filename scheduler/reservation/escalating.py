@@ -75,7 +75,7 @@ def _own_attempts(job: Job) -> list[Attempt]:
 
 def _next_rung(attempt: Attempt, trouble: Trouble, ended: Ending) -> Next:
     job = attempt.job
-    if trouble is Trouble.CUDA_OOM:
+    if trouble is Trouble.CUDA_OOM and job.gpu_count:
         field, word, rung = "on_oom", job.on_oom, _more_vram(attempt)
     elif trouble is Trouble.MEMORY_OOM:
         field, word, rung = "on_memory_oom", job.on_memory_oom, _more_memory(attempt)

@@ -216,11 +216,12 @@ class TestValidatorAttempts:
         assert [file["path"] for file in files] == ["out/result.json"]
 
     def test_its_exit_code_rejects(self, ada: Person, load: Load) -> None:
-        load("judged-out", [WRITES_BELOW, "true"], **self.policy("exit 4"))
+        says = 'echo \'{"accepted": true, "reason": "no"}\' > /artifacts/verdict.json'
+        load("judged-out", [WRITES_BELOW, "true"], **self.policy(f"{says}; exit 4"))
         job_id = ask(ada, "judged-out")
         job = ada.wait_for(job_id, "failed")
         assert job["reason"] == "validator_rejected"
-        assert "exit code 4" in job["reason_text"]
+        assert "exit code 4. no" in job["reason_text"]
 
     def test_its_verdict_rejects_though_it_exits_with_0(
         self, ada: Person, load: Load

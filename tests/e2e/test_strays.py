@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import docker
 import pytest
@@ -228,7 +229,8 @@ def test_containers_of_another_daemon_survive(
 
 
 def test_a_shim_of_root_s_is_believed_and_no_other(runner: DockerRunner) -> None:
-    spec, id_ = make_spec(), "d" * 64
+    # Of this run alone: another one's beside it is looked at as well.
+    spec, id_ = make_spec(), uuid4().hex * 2
 
     def mounted() -> list[tuple[str, ...]]:
         return [each.mounts for each in runner.strays() if each.container_id == id_]

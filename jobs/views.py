@@ -1,6 +1,7 @@
 """The pages about jobs. What a person may not see does not exist for them."""
 
 import json
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -21,12 +22,13 @@ from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django.views.generic import FormView
 
-from jobs import audit, lifecycle, storage
+from jobs import audit, lifecycle, retelling, storage
 from jobs.exceptions import OperatorsOnly, OverQuota, TransitionConflict
-from jobs.forms import JobFilterForm, LoginForm, SubmitForm
+from jobs.forms import JobFilterForm, LoginForm, SubmitForm, initial_of
 from jobs.models import Artifact, Attempt, Job, User
 from jobs.status import LIVE, TERMINAL, Status
 
@@ -87,6 +89,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
         "shows_owners": _me(request).is_staff or _me(request).groups.exists(),
         "is_filtered": bool(form.changed_data),
         "array": form.cleaned_data.get("array"),
+        "now": timezone.now(),
     }
     return render(request, "jobs/list.html", context)
 
@@ -112,6 +115,9 @@ def job_detail(request: HttpRequest, pk: UUID) -> HttpResponse:
     job = get_object_or_404(_visible(request).select_related("policy"), pk=pk)
     rows = job.attempts.select_related("evaluation", "subject")
     attempts = list(rows.order_by("-number"))
+    # Values often are passwords: only their owner sees them, no operator.
+    is_own = job.owner_id == _me(request).pk
+    env = job.env if is_own else dict.fromkeys(job.env)
     context = {
         "job": job,
         "may_change": job.may_be_changed_by(_me(request)),
@@ -123,8 +129,10 @@ def job_detail(request: HttpRequest, pk: UUID) -> HttpResponse:
         "decisions": job.decisions.all(),
         "params": json.dumps(job.params, ensure_ascii=False)[:PARAMS_SHOWN],
         "most_files": MOST_FILES,
-        # Values often are passwords: only their owner sees them, no operator.
-        "env": job.env if job.owner_id == _me(request).pk else dict.fromkeys(job.env),
+        "env": env,
+        "retold": retelling.retold(
+            job, env, request.build_absolute_uri(reverse("api-jobs"))
+        ),
         "log": storage.tail(job, most_lines=LOG_LINES, most_bytes=LOG_BYTES),
     }
     return render(request, "jobs/detail.html", context)
@@ -219,6 +227,14 @@ class SubmitView(LoginRequiredMixin, FormView):
 
     def get_form_kwargs(self) -> dict[str, Any]:
         return {**super().get_form_kwargs(), "user": _me(self.request)}
+
+    def get_initial(self) -> dict[str, Any]:
+        """As another job was, where the address names one that the person may see."""
+        with suppress(ValueError):
+            pk = UUID(self.request.GET.get("from", ""))
+            job = _visible(self.request).filter(pk=pk, model_name="").first()
+            return initial_of(job, _me(self.request)) if job else {}
+        return {}
 
     def form_valid(self, form: SubmitForm) -> HttpResponse:
         job = self._first(form.once)

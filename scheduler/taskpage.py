@@ -1,6 +1,9 @@
 """The page of a policy: what it does, and the form by which a task is given to it."""
 
+import json
+from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import ValidationError
@@ -43,6 +46,17 @@ class PolicyView(LoginRequiredMixin, FormView):
     def get_form_kwargs(self) -> dict[str, Any]:
         told = {"user": self.me, "policy": self.policy}
         return {**super().get_form_kwargs(), **told}
+
+    def get_initial(self) -> dict[str, Any]:
+        """As another task was, where the address names one that the person may see."""
+        with suppress(ValueError):
+            pk = UUID(self.request.GET.get("from", ""))
+            rows = Job.objects.visible_to(self.me).filter(policy__name=self.policy.name)
+            job = rows.filter(pk=pk).first()
+            if job is not None:
+                params = json.dumps(job.params, indent=2, ensure_ascii=False)
+                return {"params": params, "risk": job.risk, "name": job.name}
+        return {}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         told = {"policy": self.policy, "tiers": self.policy.tiers.all()}

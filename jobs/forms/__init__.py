@@ -8,6 +8,7 @@ from django.db.models import Q, QuerySet
 
 from jobs import audit
 from jobs.forms.account import SecretForm, TokenForm
+from jobs.forms.cloning import initial_of
 from jobs.forms.submit import SubmitForm
 from jobs.forms.task import TaskForm
 from jobs.models import Job, User
@@ -20,6 +21,7 @@ __all__ = [
     "SubmitForm",
     "TaskForm",
     "TokenForm",
+    "initial_of",
 ]
 
 # Of the query string: a single status, or one of these.

@@ -11,11 +11,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.models import Attempt, Job, JobEvent
+from jobs.reasons import ENDINGS
 from jobs.spec import NOT_ONE_LINE
 from jobs.status import Phase, Reason, Status, WaitReason
 
 register = template.Library()
 
+# Whose peak is above this part of what it asked for asked rightly.
+WORTH_ASKING = 0.6
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 # Waits that a person should look into; the others end by themselves.
@@ -34,6 +37,8 @@ _TOLD = {
     "stop_requested": "Stop requested",
     "requeued": "Back in the queue",
     "moved_to_top": "Moved to the top of the queue",
+    "rerouted": "Routed anew",
+    "in_review": "In review",
 }
 # CSI and OSC sequences, and two-character escapes.
 _ANSI = re.compile(
@@ -130,6 +135,25 @@ def shell_words(command: str | list[str] | None) -> str:
 @register.filter
 def attention(wait_reason: str) -> str:
     return "attention" if wait_reason in _ATTENTION else ""
+
+
+@register.filter
+def vram_advice(job: Job, attempt: Attempt) -> str:
+    """Of one that asked for much more than it used; empty where there is nothing to
+    gain."""
+    peak = max(attempt.peak_vram_mb.values(), default=0)
+    asked = job.min_vram_mb
+    if attempt.ended_at is None or not peak or not asked or peak > asked * WORTH_ASKING:
+        return ""
+    # A fifth more than it came to, as no two runs are the same.
+    enough = vram(round(peak * 1.2))
+    return f"It asked for {vram(asked)}: with {enough} it would find a GPU sooner."
+
+
+@register.filter
+def what_to_do(reason: str) -> str:
+    """The second sentence of docs/reasons.md."""
+    return ENDINGS[Reason(reason)].do if reason in list(Reason) else ""
 
 
 @register.filter

@@ -1,6 +1,7 @@
 import pytest
+from django.utils import timezone
 
-from jobs.models import JobEvent
+from jobs.models import Attempt, Job, JobEvent
 from jobs.templatetags import jobs as tags
 
 
@@ -53,3 +54,28 @@ def test_events_without_a_sentence_show_their_values() -> None:
     )
     assert tags.event_name(event) == "Gpu lost"
     assert tags.event_details(event) == "gpus a, b, exit code 0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "peaks", "is_over", "text"),
+    [
+        (24_576, {"a": 10_000}, True, "It asked for 24.0 GB: with 11.7 GB"),
+        (24_576, {"a": 10_000, "b": 20_000}, True, ""),
+        (24_576, {"a": 10_000}, False, ""),
+        (24_576, {}, True, ""),
+        (None, {"a": 10_000}, True, ""),
+    ],
+    ids=[
+        "much more than it used",
+        "one of its GPUs came near",
+        "it may still come to more",
+        "nobody measured it",
+        "it asked for no size",
+    ],
+)
+def test_who_asked_for_too_much_is_told(
+    asked: int | None, peaks: dict[str, int], is_over: bool, text: str
+) -> None:
+    attempt = Attempt(peak_vram_mb=peaks, ended_at=timezone.now() if is_over else None)
+    told = tags.vram_advice(Job(min_vram_mb=asked), attempt)
+    assert told.startswith(text) if text else told == ""

@@ -26,7 +26,9 @@ def park(attempt: Attempt, until: datetime, *, usage: Usage, by: object) -> None
     if job.cancel_requested or not judged.exists():
         raise TransitionConflict(f"{attempt} is not being judged.")
     judged.update(evidence={**attempt.evidence, "used": asdict(usage)})
-    Evaluation.objects.filter(attempt=attempt).update(review_until=until)
+    # The validators accepted it; the last word is still to come.
+    waits = Evaluation.objects.filter(attempt=attempt)
+    waits.update(review_until=until, is_accepted=None)
     Job.objects.filter(pk=job.pk, status=Status.RUNNING).update(
         reason=IN_REVIEW,
         reason_text=f"A person must accept its result by {until:%Y-%m-%d %H:%M} UTC.",

@@ -26,7 +26,7 @@ def parked(alice: User) -> Job:
     attempt = job.attempts.get()
     lifecycle.see_exit(attempt, by=NODE)
     lifecycle.record_evidence(attempt, exit_code=0, evidence={}, mean_utilisation={})
-    Evaluation.objects.create(attempt=attempt)
+    Evaluation.objects.create(attempt=attempt, is_accepted=True)
     make_artifact(attempt, "result.json", b"{}")
     until = timezone.now() + timedelta(hours=1)
     lifecycle.park(attempt, until, usage=USAGE, by=NODE)
@@ -37,6 +37,7 @@ def parked(alice: User) -> Job:
 def test_it_runs_still_and_says_what_it_waits_for(parked: Job) -> None:
     assert (parked.status, parked.reason) == (Status.RUNNING, "in_review")
     assert "A person must accept its result by" in parked.reason_text
+    assert Evaluation.objects.get().is_accepted is None
     assert not Attempt.objects.bound().exists()
     assert Attempt.objects.live().count() == 1
 

@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from jobs.exceptions import GpuJobsError
 from jobs.models import Job, RoutingDecision, RoutingPolicy, User
-from jobs.models.sitepolicy import allowed
+from jobs.models.sitepolicy import told_allowed
 from jobs.routing import Policy, Prefer, Risk, RoutingError, Tier, check_params
 from jobs.spec import ceiling
 from jobs.status import Cause
@@ -140,7 +140,7 @@ def _trials(policy: Policy, job: Job) -> Iterator[tuple[tuple[str, str], Job]]:
 
 def _not_here(trial: Job, snapshot: Snapshot) -> str:
     asked = {name: getattr(trial, name) for name in OF_A_TIER}
-    if errors := ceiling.ceiling_errors(asked, allowed()):
+    if errors := ceiling.ceiling_errors(asked, told_allowed()):
         return " ".join(ValidationError(errors).messages)
     return placement.fits_ever(snapshot, request_of(trial))
 

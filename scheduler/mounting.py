@@ -3,6 +3,7 @@ open file can not. Linux alone; needs CAP_SYS_ADMIN.
 """
 
 import ctypes
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -47,6 +48,30 @@ def pin(source: str, roots: Iterable[PurePath]) -> int:
     except OSError as error:
         text = f"{source} changed while it was looked at: {error.strerror}."
         raise NotAllowed(text) from error
+    return _plain(fd, source)
+
+
+def pin_as_it_is(path: PurePath) -> int:
+    """Open the very folder or file that an absolute path names, over no link.
+
+    Whoever may write to a folder above it could put one in its place. Raises as `pin`.
+    """
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    try:
+        within = str(path.relative_to("/"))
+        fd = _open(root, within, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        is_link = error.errno == errno.ELOOP
+        why = "a link is on the way" if is_link else str(error.strerror)
+        raise NotAllowed(f"{path} is not what was declared: {why}.") from error
+    finally:
+        os.close(root)
+    return _plain(fd, str(path))
+
+
+def _plain(fd: int, source: str) -> int:
     if not _is_plain(fd):
         os.close(fd)
         raise NotAllowed(f"{source} is neither a folder nor a file.")

@@ -75,17 +75,14 @@ class HostPolicy:
         """Of a volume's source that is a name: what it stands for."""
         return next((each for each in self.volumes if each.name == source), None)
 
-    def roots_of(self, source: str, mode: str) -> tuple[PurePosixPath, ...]:
-        """Under which the folder that is mounted must lie."""
-        if volume := self.declared(source):
-            return (volume.path,)
+    def roots_for(self, mode: str) -> tuple[PurePosixPath, ...]:
         return self.writable if mode == "rw" else self.roots
 
     def refusal_of_volume(self, source: str, mode: str) -> str:
         """Of a path as it is written, or a name; links are the node's to follow."""
         if not source.startswith("/"):
             return self._refusal_of_name(source, mode)
-        roots = self.writable if mode == "rw" else self.roots
+        roots = self.roots_for(mode)
         path = PurePosixPath(source)
         if any(path.is_relative_to(root) for root in roots):
             return ""

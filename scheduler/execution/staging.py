@@ -52,11 +52,9 @@ def _mount(volume: dict[str, str], source: Path) -> Mount:
 
 
 def _staged(volume: dict[str, str], target: Path, policy: HostPolicy) -> Mount:
-    declared = policy.declared(volume["source"])
-    source = str(declared.path) if declared else volume["source"]
-    roots = policy.roots_of(volume["source"], volume["mode"])
+    source = volume["source"]
     try:
-        fd = mounting.pin(source, roots)
+        fd = _pinned(volume, policy)
     except FileNotFoundError as error:
         raise RunnerFault(Reason.BAD_VOLUME, f"{source} is not there.") from error
     try:
@@ -70,6 +68,12 @@ def _staged(volume: dict[str, str], target: Path, policy: HostPolicy) -> Mount:
     finally:
         os.close(fd)
     return mount
+
+
+def _pinned(volume: dict[str, str], policy: HostPolicy) -> int:
+    if declared := policy.declared(volume["source"]):
+        return mounting.pin_as_it_is(declared.path)
+    return mounting.pin(volume["source"], policy.roots_for(volume["mode"]))
 
 
 def unstage(attempt: Attempt) -> None:

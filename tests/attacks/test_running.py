@@ -1,5 +1,6 @@
 """T08, T27, T46: what a job sees, fills and says on a real daemon."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -104,6 +105,23 @@ def test_a_link_that_is_swapped_in_between_check_and_start_shows_nothing(
     assert logs <= {b"plain\n"}
     refused = {job["reason"] for job in ended if job["status"] == "failed"}
     assert refused <= {"policy_denied"}
+
+
+def test_a_declared_folder_whose_place_a_link_took_shows_nothing(
+    ada: Person, root: Path
+) -> None:
+    """T08: who may write beside it leads nobody elsewhere by its name."""
+    declared = root / "declared"
+    declared.symlink_to("../secret")
+    spec = {"image": IMAGE, "command": "cat /data/text", "gpu_count": 0}
+    job = ada.wait_for(ada.submit(**spec, volumes=["declared:/data"]), "failed")
+    assert job["reason"] == "policy_denied"
+    assert "a link is on the way" in job["reason_text"]
+    declared.unlink()
+    shutil.copytree(root / "plain", declared)
+    job_id = ada.submit(**spec, volumes=["declared:/data"])
+    ada.wait_for(job_id, "succeeded")
+    assert ada.log(job_id) == b"plain\n"
 
 
 def test_nothing_is_left_mounted(stack: Stack, ada: Person, root: Path) -> None:

@@ -262,7 +262,6 @@ class TestAsDeclared:
 
     def test_its_folder_is_allowed_by_its_name_alone(self) -> None:
         assert self.declared.refusal_of_volume("/srv/sets", "ro")
-        assert self.declared.roots_of("sets", "ro") == (PurePosixPath("/srv/sets"),)
 
     def test_the_refusal_names_the_roots(self) -> None:
         told = self.declared.refusal_of_volume("/etc", "ro")

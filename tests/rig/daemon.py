@@ -66,8 +66,9 @@ class PrivateDaemon:
         path = self.folder / f"policy-{volumes.name if volumes else 'none'}.toml"
         images = json.dumps(["docker.io/*", "127.0.0.1:*", "localhost:*"])
         roots = json.dumps([str(volumes)] if volumes else [])
-        named = json.dumps(str(volumes)) if volumes else ""
-        table = f"[volumes]\nshared = {named}\n" if volumes else ""
+        named = {"shared": volumes, "declared": volumes / "declared"} if volumes else {}
+        table = "[volumes]\n" if named else ""
+        table += "".join(f"{k} = {json.dumps(str(v))}\n" for k, v in named.items())
         path.write_text(f"images = {images}\nwritable = {roots}\n{table}")
         return path
 

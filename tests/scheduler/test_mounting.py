@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.mounting import NotAllowed, bind, identity, identity_in, pin, unbind
+from scheduler.mounting import (
+    NotAllowed,
+    bind,
+    identity,
+    identity_in,
+    pin,
+    pin_as_it_is,
+    unbind,
+)
 
 # They mount, as does whoever starts a daemon.
 pytestmark = pytest.mark.docker
@@ -138,6 +146,56 @@ class TestPin:
         assert secret not in seen
         assert meant in seen
         assert refused
+
+
+class TestPinAsItIs:
+    def pinned(self, path: Path) -> tuple[int, int]:
+        fd = pin_as_it_is(path)
+        found = os.fstat(fd)
+        os.close(fd)
+        return found.st_dev, found.st_ino
+
+    def test_a_folder_and_a_file(self, root: Path) -> None:
+        for path in (root, root / "sets" / "one"):
+            assert self.pinned(path) == identity(path)
+
+    @pytest.mark.parametrize("below", [".", "key"])
+    def test_a_link_in_its_place_or_above_it_is_refused(
+        self, root: Path, below: str
+    ) -> None:
+        """By whoever may write to the folder that it lies in."""
+        (root / "sets").rename(root / "old")
+        (root / "sets").symlink_to(root.parent / "secret")
+        with pytest.raises(NotAllowed, match="a link is on the way"):
+            pin_as_it_is(root / "sets" / below)
+
+    def test_a_link_that_is_swapped_in_meanwhile_is_never_followed(
+        self, root: Path
+    ) -> None:
+        secret = identity(root.parent / "secret")
+        swapper = subprocess.Popen([sys.executable, "-c", SWAP], cwd=root)
+        seen: set[tuple[int, int]] = set()
+        refused = 0
+        try:
+            for _ in range(2000):
+                try:
+                    seen.add(self.pinned(root / "moving"))
+                except (NotAllowed, FileNotFoundError):
+                    refused += 1
+        finally:
+            swapper.kill()
+            swapper.wait()
+        assert secret not in seen
+        assert refused
+
+    def test_what_is_not_there_is_told_as_such(self, root: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            pin_as_it_is(root / "nothing")
+
+    def test_a_device_is_refused(self, root: Path) -> None:
+        os.mknod(root / "odd", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        with pytest.raises(NotAllowed, match="neither a folder nor a file"):
+            pin_as_it_is(root / "odd")
 
 
 class TestBind:

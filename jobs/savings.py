@@ -1,14 +1,15 @@
 """What routing saved: against a site where everything runs on the largest tier."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
+from typing import Any
 
 from django.utils import timezone
 
-from jobs.models import Job, UsageRecord
+from jobs.models import Attempt, Job, UsageRecord
 from jobs.status import TERMINAL, Fault, Kind, Reason
 
 
@@ -69,7 +70,7 @@ def savings(policy: str, days: int) -> Savings:
     )
     jobs = {str(job.pk): job for job in rows.select_related("policy")}
     used = _usage(jobs)
-    accepted = _accepted(jobs)
+    accepted = _tiers(jobs, reason=Reason.COMPLETED)
     largest = _largest(list(jobs.values()), used, accepted)
     waits = sorted(
         (job.started_at - job.created_at).total_seconds()
@@ -102,25 +103,18 @@ def _usage(jobs: dict[str, Job]) -> dict[_Key, UsageRecord]:
     return {(row.job, row.attempt_number): row for row in charged}
 
 
-def _accepted(jobs: dict[str, Job]) -> dict[_Key, str]:
-    """By accepted attempt its tier."""
-    found = {}
-    for job in jobs.values():
-        ended_well = job.attempts.filter(kind=Kind.JOB, reason=Reason.COMPLETED)
-        for attempt in ended_well:
-            found[str(job.pk), attempt.number] = attempt.tier
-    return found
+def _tiers(jobs: Iterable[str], **of: Any) -> dict[_Key, str]:
+    """By attempt its tier, of those that have `of`."""
+    rows = Attempt.objects.filter(job__in=list(jobs), kind=Kind.JOB, **of)
+    found = rows.values_list("job_id", "number", "tier")
+    return {(str(job), number): tier for job, number, tier in found}
 
 
 def _shares(
     jobs: dict[str, Job], used: dict[_Key, UsageRecord], accepted: dict[_Key, str]
 ) -> tuple[TierShare, ...]:
     by_tier: dict[str, list[UsageRecord]] = defaultdict(list)
-    tier_of = {
-        (str(job.pk), attempt.number): attempt.tier
-        for job in jobs.values()
-        for attempt in job.attempts.filter(kind=Kind.JOB)
-    }
+    tier_of = _tiers(jobs)
     for key, record in used.items():
         if key in tier_of:
             by_tier[tier_of[key]].append(record)

@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.models import Job, UsageRecord, User
@@ -82,6 +84,18 @@ def test_what_ended_earlier_does_not_count() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timezone, "now", lambda: later)
         assert savings("sentiment", 30).jobs == 0
+
+
+def test_many_jobs_take_no_more_queries(four: None) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            savings("sentiment", 30)
+        return len(captured)
+
+    before = queries()
+    for _ in range(5):
+        done("small", 10)
+    assert queries() == before
 
 
 class TestTheApi:
